@@ -1,0 +1,1 @@
+"""Accounting: parameters and FLOPs of the subject against an independent count."""

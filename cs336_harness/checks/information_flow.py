@@ -1,0 +1,1 @@
+"""Information flow: what may reach which logits, and what must."""

@@ -1,0 +1,1 @@
+"""Tying: one Parameter under two names, or two Parameters."""

@@ -1,0 +1,51 @@
+"""How a check says no: the exceptions that a check may raise and the evidence that travels with them. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(slots=True)
+class Evidence:
+    """What a failed check saw. Everything is optional; a diagnosis uses what is there.
+
+    ``details`` are lines for a person, already worded. ``actual`` and ``expected`` are tensors of one shape.
+    ``entry_point`` and ``arguments`` are the call that went wrong, as it was made.
+    """
+
+    details: list[str] = dataclasses.field(default_factory=list)
+    error_in_noise: float | None = None
+    entry_point: str | None = None
+    arguments: dict[str, Any] | None = None
+    actual: Any = None
+    expected: Any = None
+
+
+class CheckFailure(AssertionError):
+    """The subject does not do what the contract says. The message's first line says what, in a learner's words."""
+
+    def __init__(self, message: str, evidence: Evidence | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.evidence = evidence or Evidence()
+
+
+class BlankEntryPoint(Exception):
+    """The entry point is not written yet: it raised ``NotImplementedError``."""
+
+    def __init__(self, entry_point: str) -> None:
+        super().__init__(f"{entry_point} is blank: it raises NotImplementedError")
+        self.entry_point = entry_point
+
+
+class AbsentEntryPoint(Exception):
+    """The adapters module has no such function."""
+
+    def __init__(self, entry_point: str, subject: str) -> None:
+        super().__init__(f"{entry_point} is not defined in {subject}")
+        self.entry_point = entry_point
+
+
+class SubjectError(Exception):
+    """The subject could not be loaded, or the call was wrong. The text is one clear line."""

@@ -1,0 +1,193 @@
+"""The subject: whatever is being judged, known only through the entry points of its adapters module.
+
+A call gives the subject its own copy of every argument, takes nothing on trust about what comes back, and turns whatever
+goes wrong into one clear line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import os
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence
+
+
+def own_copy(value: Any) -> Any:
+    """A copy that the subject may consume: tensors cloned, dicts copied, everything else as it is."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {name: own_copy(item) for name, item in value.items()}
+    return value
+
+
+class Subject:
+    """A decoder behind its entry points.
+
+    ``module`` is anything with the entry points as attributes: an imported ``adapters.py`` or an object. ``name`` is what
+    messages call it; ``root`` is the directory that its files live under and that calls run in (None for an object).
+    """
+
+    def __init__(self, module: ModuleType | Any, name: str, root: Path | None = None, path: Path | None = None) -> None:
+        self.module = module
+        self.name = name
+        self.root = root
+        self.path = path
+
+    def has(self, entry_point: str) -> bool:
+        """Whether the module defines the entry point, filled in or blank."""
+        return callable(getattr(self.module, entry_point, None))
+
+    def state(self, entry_point: str) -> str:
+        """``absent``, ``blank`` (its whole body raises ``NotImplementedError``) or ``filled``. Calls nothing."""
+        if not self.has(entry_point):
+            return "absent"
+        code = getattr(inspect.unwrap(getattr(self.module, entry_point)), "__code__", None)
+        if code is None:
+            return "filled"
+        loads_nothing_else = set(code.co_names) <= {"NotImplementedError"}
+        return "blank" if "NotImplementedError" in code.co_names and loads_nothing_else else "filled"
+
+    @contextlib.contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Runs in the subject's directory, keeps its prints to itself, and leaves PyTorch's global state as found."""
+        before = Path.cwd()
+        default_dtype, grad_enabled, rng = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state()
+        try:
+            if self.root is not None:
+                os.chdir(self.root)
+            with contextlib.redirect_stdout(io.StringIO()):
+                yield
+        finally:
+            os.chdir(before)
+            torch.set_default_dtype(default_dtype)
+            torch.set_grad_enabled(grad_enabled)
+            torch.set_rng_state(rng)
+
+    def invoke(self, entry_point: str, *, copy: bool = True, grad: bool = False, **arguments: Any) -> Any:
+        """Calls an entry point and returns whatever it returns.
+
+        ``copy`` hands over copies of the arguments; ``grad`` leaves autograd on. Raises :class:`AbsentEntryPoint`,
+        :class:`BlankEntryPoint`, or :class:`CheckFailure` with the subject's own traceback, trimmed to its files. A
+        ``ValueError`` passes through :meth:`refusal` only.
+        """
+        point = ENTRY_POINTS[entry_point]
+        if not self.has(entry_point):
+            raise AbsentEntryPoint(entry_point, self.name)
+        given = {name: own_copy(value) for name, value in arguments.items()} if copy else dict(arguments)
+        positional = [given.pop(name) for name in point.arguments[: point.positional]]
+        function = getattr(self.module, entry_point)
+        self._require_signature(entry_point, function, positional, given)
+        try:
+            with self.at_home(), torch.set_grad_enabled(grad):
+                return function(*positional, **given)
+        except (CheckFailure, AbsentEntryPoint, BlankEntryPoint):
+            raise
+        except NotImplementedError as error:
+            if self._raised_by_subject(error):
+                raise BlankEntryPoint(entry_point) from None
+            raise self._failure(entry_point, error, arguments) from error
+        except Exception as error:
+            raise self._failure(entry_point, error, arguments) from error
+
+    def call(
+        self, entry_point: str, *, shape: tuple[int, ...], copy: bool = True, grad: bool = False, **arguments: Any
+    ) -> Tensor:
+        """Calls an entry point that returns one tensor, and checks everything about it but its values.
+
+        The result is a finite floating tensor of ``shape`` on the CPU, in the dtype that the subject chose.
+        """
+        result = self.invoke(entry_point, copy=copy, grad=grad, **arguments)
+        evidence = Evidence(entry_point=entry_point, arguments=dict(arguments))
+        return self.checked(entry_point, result, shape, evidence)
+
+    def checked(self, what: str, result: Any, shape: tuple[int, ...], evidence: Evidence | None = None) -> Tensor:
+        """``result`` if it is a finite floating tensor of ``shape``, brought to the CPU; :class:`CheckFailure` otherwise."""
+        evidence = evidence or Evidence()
+        if not isinstance(result, Tensor):
+            kind = "nothing (is a return statement missing?)" if result is None else f"a {type(result).__name__}"
+            raise CheckFailure(f"{what} returned {kind}; it must return a tensor of shape {shape}", evidence)
+        if tuple(result.shape) != tuple(shape):
+            raise CheckFailure(f"{what} returned shape {tuple(result.shape)}; it must return {tuple(shape)}", evidence)
+        if not result.is_floating_point():
+            raise CheckFailure(
+                f"{what} returned dtype {_dtype(result)}; it must return floating-point numbers", evidence
+            )
+        if result.device.type == "meta":
+            raise CheckFailure(f"{what} returned a tensor on the meta device, which holds no numbers", evidence)
+        result = result if result.device.type == "cpu" else result.to("cpu")
+        not_finite = ~result.detach().isfinite()
+        if bool(not_finite.any()):
+            first = tuple(not_finite.nonzero()[0].tolist())
+            value = "NaN" if bool(result[first].isnan()) else "an infinity"
+            raise CheckFailure(
+                f"{what} returned {value} in {int(not_finite.sum())} of {result.numel()} elements, the first at {first}",
+                evidence,
+            )
+        return result
+
+    def refusal(self, entry_point: str, **arguments: Any) -> ValueError | None:
+        """The ``ValueError`` that a call raises, or None when it raises nothing. Other exceptions are failures."""
+        try:
+            self.invoke(entry_point, **arguments)
+        except CheckFailure as failure:
+            if isinstance(failure.__cause__, ValueError):
+                return failure.__cause__
+            raise
+        return None
+
+    def _require_signature(
+        self, entry_point: str, function: Any, positional: list[Any], given: Mapping[str, Any]
+    ) -> None:
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            return
+        try:
+            signature.bind(*positional, **given)
+        except TypeError:
+            takes = ", ".join(signature.parameters)
+            expected = ", ".join(ENTRY_POINTS[entry_point].arguments)
+            raise CheckFailure(
+                f"{entry_point} takes ({takes}); the contract calls it with ({expected})",
+                Evidence(entry_point=entry_point),
+            ) from None
+
+    def own_frames(self, error: BaseException) -> list[traceback.FrameSummary]:
+        """The frames of a traceback that lie in the subject's own files."""
+        frames = traceback.extract_tb(error.__traceback__)
+        if self.root is None:
+            return frames
+        root = str(self.root.resolve()) + os.sep
+        own = [frame for frame in frames if frame.filename.startswith(root)]
+        return [frame for frame in own if f"{os.sep}site-packages{os.sep}" not in frame.filename]
+
+    def _raised_by_subject(self, error: BaseException) -> bool:
+        frames, own = traceback.extract_tb(error.__traceback__), self.own_frames(error)
+        return bool(own) and own[-1] == frames[-1]
+
+    def _failure(self, entry_point: str, error: BaseException, arguments: Mapping[str, Any]) -> CheckFailure:
+        text = str(error).strip().splitlines()
+        message = f"{entry_point} raised {type(error).__name__}" + (f": {text[0]}" if text else "")
+        details = []
+        for frame in self.own_frames(error)[-6:]:
+            place = frame.filename
+            if self.root is not None:
+                place = os.path.relpath(frame.filename, self.root)
+            details.append(f"{place}:{frame.lineno} in {frame.name}: {frame.line}")
+        return CheckFailure(message, Evidence(details=details, entry_point=entry_point, arguments=dict(arguments)))
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
