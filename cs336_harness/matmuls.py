@@ -15,8 +15,9 @@ from cs336_harness.shapes import DecoderShape
 FLOP_TERMS = ("attention_projections", "attention_scores", "attention_values", "feed_forward", "lm_head")
 
 CONVENTION = (
-    "One multiply-add is two FLOPs, so (m, k) times (k, n) costs 2mkn. Matrix multiplies only: the embedding is a look-up, "
-    "and norms, rotations, softmax and activations are left out. The score matrix is counted whole, with no causal halving."
+    "One multiply-add is two FLOPs, so (m, k) times (k, n) costs 2mkn. Matrix multiplies only: the embedding is a "
+    "look-up, and norms, rotations, softmax and activations are left out. The score matrix is counted whole, with no "
+    "causal halving."
 )
 
 
@@ -64,7 +65,7 @@ def list_weights(shape: DecoderShape) -> list[Weight]:
 
 
 def list_matmuls(shape: DecoderShape, batch_size: int, sequence_length: int) -> list[MatMul]:
-    """Every matrix multiply of a forward pass over token ids (batch_size, sequence_length), in the order they happen."""
+    """Every matrix multiply of a forward pass over token ids (batch_size, sequence_length), in order."""
     return list(_matmuls(shape, batch_size, sequence_length))
 
 
@@ -73,7 +74,9 @@ def _matmuls(shape: DecoderShape, batch_size: int, sequence_length: int) -> Iter
     layers = shape.num_layers
     per_head = batch_size * shape.num_heads * layers
     projections = "attention_projections"
-    yield MatMul("q_proj", "queries from the normed input", projections, rows, shape.d_model, shape.d_model, layers, True)
+    yield MatMul(
+        "q_proj", "queries from the normed input", projections, rows, shape.d_model, shape.d_model, layers, True
+    )
     yield MatMul("k_proj", "keys from the normed input", projections, rows, shape.d_model, shape.d_kv, layers, True)
     yield MatMul("v_proj", "values from the normed input", projections, rows, shape.d_model, shape.d_kv, layers, True)
     yield MatMul(
