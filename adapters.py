@@ -202,7 +202,7 @@ def get_transformer_lm(
     """A model from token ids (batch, time) to raw logits (batch, time, vocab_size).
 
     Raises:
-        ValueError: the sizes do not fit, before any weight is made; in the forward pass, time is over ``context_length``.
+        ValueError: the sizes do not fit, before any weight is made; in the forward pass, time > ``context_length``.
     """
     return TransformerLM(
         TransformerConfig(

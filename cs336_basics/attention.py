@@ -40,8 +40,8 @@ def scaled_dot_product_attention(
     """softmax(Q K^T / sqrt(d_k)) V, step by step.
 
     Args:
-        K, V: with as many heads (the third axis from the right) as Q, or fewer, which neighbouring query heads then share
-            (arXiv:2305.13245).
+        K, V: with as many heads (the third axis from the right) as Q, or fewer, which neighbouring query heads
+            then share (arXiv:2305.13245).
         mask: True where a query attends to a key. A query that attends to none gets zeros, as from the fused kernel.
         is_causal: query t attends to the keys 0 to t, and to those only.
 

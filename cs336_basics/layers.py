@@ -78,8 +78,8 @@ class Embedding(nn.Module):
         """Look the ids up.
 
         Raises:
-            ValueError: the ids are no integers, or, in eager mode on the CPU, one is outside of the vocabulary. A GPU would
-                stall for the look, and has an assertion of its own; a compiled graph cannot branch on values.
+            ValueError: the ids are no integers, or, in eager mode on the CPU, one is outside of the vocabulary. Looking
+                would stall a GPU, which has an assertion of its own; a compiled graph cannot branch on values.
         """
         if token_ids.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"token ids must be torch.int64 or torch.int32, got {token_ids.dtype}")
@@ -148,7 +148,7 @@ def _new_weight(*size: int, **creation: Unpack[Creation]) -> nn.Parameter:
 
 @torch.no_grad()
 def _fill_truncated_normal(weight: nn.Parameter, std: float, generator: torch.Generator | None) -> None:
-    """Normal with mean 0, cut at three standard deviations; drawn in float32 at least, as half precision lacks tails."""
+    """Normal with mean 0, cut at three standard deviations; drawn in float32 at least: half precision lacks tails."""
     if not weight.is_meta:
         drawn = torch.empty_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
         weight.copy_(nn.init.trunc_normal_(drawn, std=std, a=-3 * std, b=3 * std, generator=generator))

@@ -1,7 +1,7 @@
 """Rotary position embedding, pairing channels (2i, 2i+1) (RoFormer, arXiv:2104.09864).
 
 The table of cosines and sines is made from the positions, once in each forward pass, and handed to every layer. It is
-no state: there is nothing that ``.half()`` could round, ``to_empty`` lose, a checkpoint carry or a late position run past.
+no state: nothing that ``.half()`` could round, ``to_empty`` lose, a checkpoint carry, or a late position run past.
 """
 
 from typing import NamedTuple

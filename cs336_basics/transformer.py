@@ -80,8 +80,8 @@ class TransformerLM(nn.Module):
                 Attention is causal in the order of the tokens, whatever their positions.
 
         Raises:
-            ValueError: there are no tokens; there are more than ``context_length`` under the policy "reject"; the ids are
-                no integers or, in eager mode on the CPU, outside of the vocabulary.
+            ValueError: there are no tokens; there are more than ``context_length`` under the policy "reject"; the ids
+                are no integers or, in eager mode on the CPU, outside of the vocabulary.
         """
         token_ids, positions = self._fit_context(token_ids, positions)
         if positions is None:
