@@ -10,9 +10,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
+from cs336_harness.contract import FLOP_TERMS
 from cs336_harness.shapes import DecoderShape
-
-FLOP_TERMS = ("attention_projections", "attention_scores", "attention_values", "feed_forward", "lm_head")
 
 CONVENTION = (
     "One multiply-add is two FLOPs, so (m, k) times (k, n) costs 2mkn. Matrix multiplies only: the embedding is a "

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from cs336_harness.matmuls import FLOP_TERMS, count_flops, count_parameters, flops_by_term, list_matmuls, list_weights
+from cs336_harness.contract import FLOP_TERMS
+from cs336_harness.matmuls import count_flops, count_parameters, flops_by_term, list_matmuls, list_weights
 from cs336_harness.shapes import DecoderShape
 
 SHAPE = DecoderShape(
