@@ -47,5 +47,5 @@ class AbsentEntryPoint(Exception):
         self.entry_point = entry_point
 
 
-class SubjectError(Exception):
-    """The subject could not be loaded, or the call was wrong. The text is one clear line."""
+class CannotJudgeError(Exception):
+    """Nothing can be judged: the subject does not load, or the call was wrong. The text is one clear line."""

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from cs336_harness.compare import rounding_noise
-from cs336_harness.failures import SubjectError
+from cs336_harness.failures import CannotJudgeError
 from cs336_harness.oracle_adapters import OracleAdapters
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
@@ -50,7 +50,7 @@ class Snapshot:
     noise: float
 
 
-class SnapshotError(SubjectError):
+class SnapshotError(CannotJudgeError):
     """A fixture is missing, damaged or edited. The text is one clear line that says what to do."""
 
 

@@ -1,0 +1,62 @@
+"""``cs336 check``: the verdict on any adapters module."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def check(
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="An adapters file, or a repository that holds one; this repository's own when left out."),
+    ] = None,
+    keyword: Annotated[
+        str | None, typer.Option("-k", help="Only checks whose id or task contains this: 'rmsnorm', 'rope or softmax'.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as JSON.")] = None,
+    diagnosis: Annotated[bool, typer.Option(help="Say where a fault is and which known mistake it is.")] = True,
+    hint: Annotated[bool, typer.Option("--hint", help="Say more on each named mistake, step by step.")] = False,
+    plots: Annotated[Path | None, typer.Option(help="Write influence maps of failures into this folder (PNG).")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check.")] = False,
+) -> None:
+    """Judge a decoder: what is wrong, where, and which known mistake it is.
+
+    Exit status: 0 all required checks passed, 1 some failed or are blank, 2 nothing could be judged.
+    """
+    from rich.console import Console
+
+    from cs336_harness.commands.session import hide_accelerators
+
+    hide_accelerators()
+    from cs336_harness import report
+    from cs336_harness.failures import CannotJudgeError
+    from cs336_harness.loading import load
+    from cs336_harness.suite import Suite, select
+
+    console = Console()
+    if json is not None and not json.resolve().parent.is_dir():
+        raise CannotJudgeError(f"--json {json}: there is no folder {json.resolve().parent}")
+    checks = select(keyword)
+    if not checks:
+        raise CannotJudgeError(f"-k {keyword!r} selects no check; `cs336 check -v` lists their ids")
+    subject = load(path)
+    console.print(report.subject_line(subject), markup=False, highlight=False, style="bold")
+    started = time.perf_counter()
+    suite = Suite(subject, diagnose=diagnosis)
+    results = []
+    with console.status("") as status:
+        for number, item in enumerate(checks, 1):
+            status.update(f"{number} of {len(checks)}  {item.id}")
+            results.append(suite.result(item))
+    console.print()
+    report.print_report(console, results, time.perf_counter() - started, verbose=verbose, hint=hint)
+    if json is not None:
+        report.write_json(subject, results, json)
+    if plots is not None:
+        for file in report.write_plots(results, plots):
+            console.print(f"wrote {file}", markup=False, highlight=False)
+    raise typer.Exit(1 if any(result.stops_exit_zero for result in results) else 0)

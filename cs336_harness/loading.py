@@ -1,0 +1,235 @@
+"""Finds and imports an adapters module from anywhere, with its own package, its own directory and its own quirks.
+
+A CS336 repository is imported as its author's tests import it: as ``tests.adapters``, from the repository's root, with the
+root first on the path. Whatever of the same name is installed here stays out of its way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import io
+import os
+import sys
+import tomllib
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.failures import CannotJudgeError
+from cs336_harness.subject import Subject
+
+HOME = Path(__file__).resolve().parent.parent
+"""The repository that the harness stands in."""
+
+PLACES = ("adapters.py", "tests/adapters.py")
+"""Where a repository may keep its adapters, in order."""
+
+SEARCH_DEPTH = 3
+"""How many folders deep a repository is searched for ``tests/adapters.py`` when neither place has one."""
+
+NOT_SEARCHED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
+
+
+def locate(path: Path) -> Path:
+    """The adapters file that ``path`` means: the file itself, or the one a repository holds. Absolute."""
+    if not path.exists():
+        raise CannotJudgeError(f"no such file or directory: {path}")
+    if path.is_file():
+        if path.suffix != ".py":
+            raise CannotJudgeError(f"{path} is no Python file; give an adapters file or a repository that holds one")
+        return path.resolve()
+    for place in PLACES:
+        if (path / place).is_file():
+            return (path / place).resolve()
+    nested = sorted(_nested(path.resolve(), SEARCH_DEPTH))
+    if len(nested) == 1:
+        return nested[0]
+    if nested:
+        listed = ", ".join(str(found.relative_to(path.resolve())) for found in nested)
+        raise CannotJudgeError(f"{path} holds several adapters files: {listed}; give one of them")
+    raise CannotJudgeError(f"{path} holds no adapters file: neither {' nor '.join(PLACES)} is there")
+
+
+def _nested(folder: Path, depth: int) -> Iterator[Path]:
+    for child in folder.iterdir():
+        if child.is_dir() and not child.is_symlink() and child.name not in NOT_SEARCHED:
+            if (child / PLACES[1]).is_file():
+                yield child / PLACES[1]
+            elif depth > 1:
+                yield from _nested(child, depth - 1)
+
+
+def load(path: Path | None = None) -> Subject:
+    """The subject behind an adapters file or a repository (default: this repository's own).
+
+    Raises :class:`CannotJudgeError` with one line that says what is wrong and what to do.
+    """
+    file = locate(path if path is not None else HOME)
+    in_tests = file.parent.name == "tests"
+    root = file.parent.parent if in_tests else file.parent
+    module_name = f"tests.{file.stem}" if in_tests else file.stem
+    _prepare_path(root)
+    _forget_other_roots(root)
+    _answer_for_versions(root)
+    module = _import(file, module_name, root)
+    if not any(callable(getattr(module, name, None)) for name in ENTRY_POINTS):
+        raise CannotJudgeError(
+            f"{file} defines none of the entry points (run_linear, run_rmsnorm, …); is it an adapters file?"
+        )
+    return Subject(module, name=_display(file), root=root, path=file)
+
+
+def _display(file: Path) -> str:
+    """A path as a person would type it from here."""
+    relative = os.path.relpath(file)
+    return str(file) if relative.startswith(os.path.join("..", "..")) else relative
+
+
+def _prepare_path(root: Path) -> None:
+    """The root first; ``src`` next; last the packages themselves, for code that imports its neighbours by bare name."""
+    inner = sorted(child for child in root.iterdir() if child.is_dir() and any(child.glob("*.py")))
+    ours = [str(root), str(root / "src")]
+    sys.path[:] = ours + [entry for entry in sys.path if entry not in ours]
+    sys.path.extend(str(child) for child in inner if child.name not in {"tests", "src"} and str(child) not in sys.path)
+
+
+def _forget_other_roots(root: Path) -> None:
+    """Drops already imported modules that the subject brings under the same name: its own are the ones to import.
+
+    Installed libraries stay: a folder that happens to be called like one must not take it away from everybody else.
+    """
+    own = {child.stem for base in (root, root / "src") if base.is_dir() for child in base.iterdir()} - {__package__}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] not in own or name.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        file = getattr(module, "__file__", None)
+        if file is None or not (Path(file).resolve().is_relative_to(root) or "site-packages" in Path(file).parts):
+            del sys.modules[name]
+
+
+def _answer_for_versions(root: Path) -> None:
+    """Lets ``importlib.metadata.version`` of the subject's own, uninstalled package answer.
+
+    Course repositories read their version in ``__init__``; judging them must not need an install.
+    """
+    versions = {child.name: "0" for child in root.iterdir() if (child / "__init__.py").is_file()}
+    with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+        versions[str(project.get("name"))] = str(project.get("version", "0"))
+    normal = {name.lower().replace("-", "_"): version for name, version in versions.items()}
+    original = getattr(importlib.metadata.version, "__wrapped__", importlib.metadata.version)
+
+    def version(distribution_name: str) -> str:
+        try:
+            return original(distribution_name)
+        except importlib.metadata.PackageNotFoundError:
+            known = normal.get(distribution_name.lower().replace("-", "_"))
+            if known is None:
+                raise
+            return known
+
+    version.__wrapped__ = original  # type: ignore[attr-defined]
+    importlib.metadata.version = version
+
+
+def _import(file: Path, module_name: str, root: Path) -> ModuleType:
+    before = Path.cwd()
+    try:
+        os.chdir(root)
+        with contextlib.redirect_stdout(io.StringIO()):
+            return _execute(file, module_name)
+    except SyntaxError as error:
+        where = f"{_display(Path(error.filename)) if error.filename else file}:{error.lineno}"
+        raise CannotJudgeError(f"{where}: {type(error).__name__}: {error.msg}: {(error.text or '').strip()}") from error
+    except ModuleNotFoundError as error:
+        raise CannotJudgeError(_missing_module(error, file, root)) from error
+    except CannotJudgeError:
+        raise
+    except (Exception, SystemExit) as error:
+        text = " ".join(str(error).split()) or "no message"
+        raise CannotJudgeError(
+            f"importing {_display(file)} raised {type(error).__name__}: {text} ({_innermost(error, root) or file.name})"
+        ) from error
+    finally:
+        os.chdir(before)
+
+
+def _execute(file: Path, module_name: str) -> ModuleType:
+    """Imports one file under a name. Its folder becomes that name's package, so that relative imports work."""
+    package_name, _, _ = module_name.rpartition(".")
+    if not package_name and _imports_relatively(file):
+        package_name = file.parent.name
+        module_name = f"{package_name}.{file.stem}"
+    if package_name:
+        _make_package(package_name, file.parent)
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise CannotJudgeError(f"{file} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(module_name, None)
+        raise
+    return module
+
+
+def _imports_relatively(file: Path) -> bool:
+    return any(
+        line.lstrip().startswith("from .") for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
+    )
+
+
+def _make_package(name: str, folder: Path) -> None:
+    """Puts the folder into ``sys.modules`` as a package, whatever else of that name is installed."""
+    init = folder / "__init__.py"
+    spec = importlib.util.spec_from_file_location(
+        name, init if init.is_file() else None, submodule_search_locations=[str(folder)]
+    )
+    if spec is None:
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(folder)]
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[name] = package
+    if spec.loader is not None and init.is_file():
+        spec.loader.exec_module(package)
+
+
+def _innermost(error: BaseException, root: Path) -> str | None:
+    """``file:line`` of the deepest frame in the subject's own files."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(root))]
+    return f"{os.path.relpath(frames[-1].filename, root)}:{frames[-1].lineno}" if frames else None
+
+
+def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
+    name = (error.name or "").partition(".")[0]
+    importer = _innermost(error, root) or _display(file)
+    own = {child.stem for child in root.iterdir()}
+    if name in own or not name:
+        return f"{importer}: {error.msg}; the import does not match the files under {_display(root)}"
+    return (
+        f"{importer} imports {name}, which is not installed here;"
+        f" run it with `uv run --with {name} cs336 check {_display(file)}`"
+        f" (or `pip install {name}`), or move the import into the function that needs it"
+    )
+
+
+def provenance(subject: Subject) -> list[str]:
+    """Where the packages beside the adapters came from: one line for each package of the contract's usual name.
+
+    A repository without ``cs336_basics`` of its own would silently be judged on an installed one; this says so.
+    """
+    module = sys.modules.get("cs336_basics")
+    file = getattr(module, "__file__", None)
+    if file is None or subject.root is None:
+        return []
+    inside = Path(file).resolve().is_relative_to(subject.root)
+    return [f"cs336_basics from {_display(Path(file).parent)}" + ("" if inside else " (not the subject's own folder)")]

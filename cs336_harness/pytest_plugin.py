@@ -1,0 +1,216 @@
+"""The same checks as pytest tests: options, failure sections, outcomes of their own, and a summary.
+
+A judging test module is a list of :func:`judged_by` and :func:`judged_by_each`; neither holds any logic of its own. The
+outcomes of :mod:`cs336_harness.suite` become pytest's: a failed check fails; a blank entry point fails, in one line; a blocked,
+skipped or advisory check does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cs336_harness.commands.session import hide_accelerators
+from cs336_harness.failures import CannotJudgeError
+
+hide_accelerators()
+
+STAND_ASIDE = ("tests/basics", "tests/harness")
+"""Folders whose tests are not about the subject: they stand aside when a subject is given by ``--adapters``."""
+
+WORDS = {
+    "blank": ("blank", "b", ("BLANK", {"yellow": True})),
+    "blocked": ("blocked", "-", ("BLOCKED", {"yellow": True})),
+    "advisory": ("advisory", "!", ("ADVISORY", {"cyan": True})),
+}
+"""Category, letter and word of the outcomes that pytest does not know."""
+
+SUITE = pytest.StashKey[Any]()
+WRITTEN = pytest.StashKey[list[str]]()
+
+
+def judged_by(check_id: str) -> Callable[..., None]:
+    """A pytest test that runs one check on the subject."""
+    return judged_by_each(check_id)
+
+
+def judged_by_each(*prefixes: str) -> Callable[..., None]:
+    """A pytest test for each check whose id is one of ``prefixes`` or begins with it; one check alone keeps a plain name."""
+    from cs336_harness.checks import find
+
+    checks = [item for prefix in prefixes for item in find(prefix)]
+    if not checks:
+        raise ValueError(f"no check is called {' or '.join(prefixes)}")
+
+    if len(checks) == 1:
+        (only,) = checks
+
+        @_markers(only)
+        def test(judge: Callable[[str], None]) -> None:
+            judge(only.id)
+    else:
+        parameters = [pytest.param(item.id, id=item.id.partition(".")[2], marks=_marks(item)) for item in checks]
+
+        @pytest.mark.parametrize("check_id", parameters)
+        def test(judge: Callable[[str], None], check_id: str) -> None:
+            judge(check_id)
+
+    return test
+
+
+def _marks(check: Any) -> list[pytest.MarkDecorator]:
+    names = {check.group, check.task} | ({"attention"} if "attention" in check.task else set())
+    marks = [getattr(pytest.mark, name) for name in sorted(names)]
+    return [*marks, pytest.mark.check(check.id)]
+
+
+def _markers(check: Any) -> Callable[[Any], Any]:
+    def mark(function: Any) -> Any:
+        for decorator in _marks(check):
+            function = decorator(function)
+        return function
+
+    return mark
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("cs336", "judging a decoder")
+    group.addoption("--adapters", type=Path, metavar="PATH", help="judge this adapters file or repository")
+    group.addoption(
+        "--snapshot-update", action="store_true", help="write again the public snapshots of the tests that run"
+    )
+    group.addoption("--no-diagnosis", action="store_true", help="do not say which known mistake a failure is")
+    group.addoption("--hint", action="store_true", help="say more on each named mistake, step by step")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from cs336_harness.checks.registry import GROUPS, TASKS
+
+    for name in sorted({*GROUPS, *TASKS, "attention"}):
+        config.addinivalue_line("markers", f"{name}: checks of this group or handout task")
+    config.addinivalue_line("markers", "check(id): the check that a test runs")
+    path = config.getoption("adapters")
+    if path is not None and not path.exists():
+        raise pytest.UsageError(f"--adapters: no such file or directory: {path}")
+    config.stash[WRITTEN] = []
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    path = config.getoption("adapters")
+    return f"cs336: judging {path if path is not None else 'adapters.py of this repository'}"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("adapters") is None:
+        return None
+    folders = [config.rootpath / folder for folder in STAND_ASIDE]
+    return True if any(collection_path.is_relative_to(folder) for folder in folders) else None
+
+
+@pytest.fixture(scope="session")
+def suite(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The suite of the subject that this run judges."""
+    from cs336_harness.loading import HOME, load
+    from cs336_harness.suite import Suite
+
+    try:
+        path = request.config.getoption("adapters")
+        subject = load(path if path is not None else HOME / "adapters.py")
+    except CannotJudgeError as error:
+        pytest.exit(f"cs336: {error}", returncode=2)
+    made = Suite(subject, diagnose=not request.config.getoption("no_diagnosis"))
+    request.config.stash[SUITE] = made
+    yield made
+
+
+@pytest.fixture(scope="session")
+def subject(suite: Any) -> Any:
+    """The subject that this run judges."""
+    return suite.subject
+
+
+@pytest.fixture
+def judge(suite: Any, request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Runs one check on the subject and turns what became of it into pytest's words."""
+    from cs336_harness import recipes
+    from cs336_harness.checks import all_checks
+
+    def run(check_id: str) -> None:
+        check = all_checks()[check_id]
+        if check.snapshot is not None and request.config.getoption("snapshot_update"):
+            recipes.update(check.snapshot)
+            request.config.stash[WRITTEN].append(check.snapshot)
+        _tell(suite.result(check), request)
+
+    return run
+
+
+def _tell(result: Any, request: pytest.FixtureRequest) -> None:
+    item = request.node
+    item.user_properties += [("check", result.check.id), ("task", result.check.task), ("outcome", result.outcome)]
+    if result.diagnosis is not None:
+        item.user_properties.append(("diagnosis", result.diagnosis.title))
+        hint = request.config.getoption("hint")
+        item.add_report_section("call", "diagnosis", "\n".join(result.diagnosis.lines(hint=hint)))
+    match result.outcome:
+        case "failed":
+            pytest.fail(
+                "\n".join([result.message, *(f"  {line}" for line in result.failure.evidence.details)]), pytrace=False
+            )
+        case "blank":
+            pytest.fail(result.message, pytrace=False)
+        case "blocked" if _will_run(request, result.blocked_by):
+            pytest.skip(f"blocked by {result.blocked_by}, which fails")
+        case "blocked":
+            pytest.fail(f"blocked by {result.blocked_by}, which fails; run that first", pytrace=False)
+        case "skipped" | "advisory":
+            pytest.skip(result.message)
+
+
+def _will_run(request: pytest.FixtureRequest, check_id: str) -> bool:
+    markers = (item.get_closest_marker("check") for item in request.session.items)
+    return any(marker is not None and marker.args == (check_id,) for marker in markers)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    report = yield
+    if report.when == "call":
+        report.cs336_outcome = dict(report.user_properties).get("outcome")
+    return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> Any:
+    if report.when == "call" and (report.failed or report.skipped):
+        return WORDS.get(getattr(report, "cs336_outcome", None) or "")
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    from cs336_harness import recipes
+
+    judged = config.stash.get(SUITE, None)
+    write = terminalreporter.write_line
+    if judged is not None:
+        _summarise(judged, terminalreporter)
+    written = sorted(set(config.stash[WRITTEN]))
+    if written:
+        write(f"snapshots written: {', '.join(written)}", green=True)
+    for name in recipes.unused():
+        write(f"unused snapshot: nothing makes or reads fixtures/{name}.safetensors; delete it", yellow=True)
+
+
+def _summarise(judged: Any, terminalreporter: Any) -> None:
+    from cs336_harness.report import blank_lines
+
+    results = list(judged.results())
+    blank = blank_lines(results)
+    advisory = [f"{result.check.id}: {result.message}" for result in results if result.outcome == "advisory"]
+    for heading, lines in (("blank entry points", blank), ("advisory: reported, never failed", advisory)):
+        if lines:
+            terminalreporter.section(heading, sep="-")
+            for line in lines:
+                terminalreporter.write_line(line)

@@ -1,0 +1,183 @@
+"""A suite's results for a person (a terminal) and for a program (JSON)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from cs336_harness.checks.registry import TASKS
+from cs336_harness.loading import provenance
+from cs336_harness.subject import Subject
+from cs336_harness.suite import OUTCOMES, Result, summary
+
+MARKS = {"passed": "✓", "failed": "✗", "blank": "○", "blocked": "·", "skipped": "-", "advisory": "!"}
+STYLES = {
+    "passed": "green",
+    "failed": "bold red",
+    "blank": "yellow",
+    "blocked": "dim",
+    "skipped": "dim",
+    "advisory": "cyan",
+}
+
+
+def subject_line(subject: Subject) -> str:
+    """Which subject is being judged, in one line."""
+    return "; ".join([f"judging {subject.name}", *provenance(subject)])
+
+
+def to_json(subject: Subject, results: Sequence[Result]) -> dict[str, Any]:
+    """The result for a program; the shape is DESIGN.md's, "Command line"."""
+    return {
+        "subject": subject.name,
+        "summary": summary(results),
+        "checks": [result.to_json() for result in results],
+    }
+
+
+def write_json(subject: Subject, results: Sequence[Result], path: Path) -> None:
+    """Writes the JSON result through a temporary file, so that a reader never sees half of one."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(json.dumps(to_json(subject, results), indent=2, allow_nan=False, default=str) + "\n")
+    os.replace(unfinished, path)
+
+
+def print_report(
+    console: Console, results: Sequence[Result], seconds: float, *, verbose: bool = False, hint: bool = False
+) -> None:
+    """The whole verdict: a row for each task, then every failure in full, then one line that sums up."""
+    console.print(_task_table(results))
+    if verbose:
+        console.print(_check_table(results))
+    for result in results:
+        if result.outcome == "failed":
+            console.print(_failure(result, [other for other in results if other.blocked_by == result.check.id], hint))
+    _print_short(console, results, "advisory", "advisory (reported, never failed)")
+    _print_blank(console, results)
+    _print_skipped(console, results)
+    console.print(_summary_line(results, seconds))
+
+
+def _counts(results: Sequence[Result]) -> Text:
+    text = Text()
+    for outcome, number in summary(results).items():
+        if number:
+            text.append(f"{MARKS[outcome]} {number} {outcome}  ", STYLES[outcome])
+    return text
+
+
+def _task_table(results: Sequence[Result]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
+    table.add_column("task")
+    table.add_column("handout", justify="right")
+    table.add_column("checks")
+    table.add_column("largest error", justify="right")
+    for task, section in TASKS.items():
+        own = [result for result in results if result.check.task == task]
+        if own:
+            errors = [r.error_in_noise for r in own if r.error_in_noise is not None and r.outcome == "passed"]
+            largest = f"{max(errors):.2g} × rounding noise" if errors else ""
+            table.add_row(task, f"§{section}", _counts(own), Text(largest, "dim"))
+    return table
+
+
+def _check_table(results: Sequence[Result]) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False)
+    for result in results:
+        mark = Text(MARKS[result.outcome], STYLES[result.outcome])
+        table.add_row(mark, result.check.id, Text(f"{1000 * result.seconds:.0f} ms", "dim"))
+    return Padding(table, (1, 0, 0, 0))
+
+
+def _failure(result: Result, blocked: Sequence[Result], hint: bool) -> RenderableType:
+    parts: list[RenderableType] = [
+        Text.assemble(("✗ ", "bold red"), (result.check.id, "bold"), ("  ", ""), (result.check.title, "dim")),
+        Padding(Text(result.message, "red"), (0, 0, 0, 2)),
+    ]
+    if result.failure is not None:
+        parts += [Padding(Text(line), (0, 0, 0, 4)) for line in result.failure.evidence.details]
+    if result.diagnosis is not None:
+        parts += [Padding(Text(line), (0, 0, 0, 2)) for line in result.diagnosis.lines(hint=hint)]
+    if blocked:
+        parts.append(Padding(Text(_blocked_line(blocked), "dim"), (0, 0, 0, 2)))
+    return Padding(Group(*parts), (1, 0, 0, 0))
+
+
+def _blocked_line(blocked: Sequence[Result]) -> str:
+    shown = ", ".join(result.check.id for result in blocked[:4])
+    more = f" and {len(blocked) - 4} more" if len(blocked) > 4 else ""
+    return (
+        f"{len(blocked)} checks wait for this one: {shown}{more}"
+        if len(blocked) > 1
+        else f"waits for this one: {shown}"
+    )
+
+
+def _print_short(console: Console, results: Sequence[Result], outcome: str, heading: str) -> None:
+    own = [result for result in results if result.outcome == outcome]
+    if own:
+        console.print(Text(f"\n{heading}", STYLES[outcome]))
+    for result in own:
+        line = Text.assemble((f"  {MARKS[outcome]} ", STYLES[outcome]), f"{result.check.id}: {result.message}")
+        console.print(line)
+
+
+def _print_blank(console: Console, results: Sequence[Result]) -> None:
+    lines = blank_lines(results)
+    if lines:
+        console.print(Text("\nblank, not written yet", STYLES["blank"]))
+    for line in lines:
+        console.print(Text.assemble((f"  {MARKS['blank']} ", STYLES["blank"]), line))
+
+
+def blank_lines(results: Sequence[Result]) -> list[str]:
+    """One line for each blank entry point: which, and how many checks wait for it."""
+    waiting: dict[str, int] = {}
+    for result in results:
+        if result.outcome == "blank":
+            waiting[result.message] = waiting.get(result.message, 0) + 1
+    return [
+        f"{message} ({number} check{'s' * (number > 1)} wait{'s' * (number == 1)})"
+        for message, number in waiting.items()
+    ]
+
+
+def _print_skipped(console: Console, results: Sequence[Result]) -> None:
+    reasons: dict[str, int] = {}
+    for result in results:
+        if result.outcome == "skipped":
+            reasons[result.message] = reasons.get(result.message, 0) + 1
+    if reasons:
+        console.print(Text("\nskipped", STYLES["skipped"]))
+    for reason, number in reasons.items():
+        console.print(Text(f"  - {reason} ({number} check{'s' * (number > 1)})", "dim"))
+
+
+def _summary_line(results: Sequence[Result], seconds: float) -> Text:
+    verdict = verdict_line(results)
+    style = "bold red" if any(result.stops_exit_zero for result in results) else "bold green"
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in summary(results).items() if number)
+    return Text.assemble("\n", (verdict, style), f"  {counts} in {seconds:.1f} s")
+
+
+def verdict_line(results: Sequence[Result]) -> str:
+    """What was shown, and never more than was run."""
+    counts = summary(results)
+    required = sum(1 for result in results if not result.check.advisory)
+    if counts["failed"] or counts["blocked"]:
+        return f"{counts['failed']} of {required} required checks failed" + (
+            f", {counts['blocked']} more wait for them" if counts["blocked"] else ""
+        )
+    if counts["blank"]:
+        return f"{counts['blank']} of {required} required checks wait for blank entry points"
+    if counts["skipped"]:
+        return "every required check that could run passed"
+    return "all required checks passed"

@@ -1,0 +1,152 @@
+"""Runs checks on a subject and keeps one structured result for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from cs336_harness.checks import Check, all_checks
+from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
+from cs336_harness.subject import Subject
+
+Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
+OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "blank", "blocked", "skipped", "advisory")
+"""What can become of a check.
+
+``blank``: an entry point that it needs is not written yet. ``blocked``: it fails, and so does a check that it builds on.
+``skipped``: the module does not define an entry point that it needs. ``advisory``: it fails and may.
+"""
+
+
+@dataclasses.dataclass(slots=True)
+class Result:
+    """What became of one check."""
+
+    check: Check
+    outcome: Outcome
+    seconds: float = 0.0
+    message: str = ""
+    blocked_by: str | None = None
+    error_in_noise: float | None = None
+    failure: CheckFailure | None = None
+    diagnosis: Any = None
+
+    @property
+    def stops_exit_zero(self) -> bool:
+        """Whether it keeps the subject from being right."""
+        return self.outcome in ("failed", "blank", "blocked")
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape of DESIGN.md, "Command line"."""
+        return {
+            "id": self.check.id,
+            "task": self.check.task,
+            "outcome": self.outcome,
+            "seconds": round(self.seconds, 4),
+            "message": self.message,
+            "details": list(self.failure.evidence.details) if self.failure else [],
+            "blocked_by": self.blocked_by,
+            "error_in_noise": self.error_in_noise,
+            "diagnosis": self.diagnosis.to_json() if self.diagnosis is not None else None,
+        }
+
+
+class Suite:
+    """The checks of one subject. Results are kept: asking for a check twice, or for one it builds on, runs it once."""
+
+    def __init__(self, subject: Subject, *, diagnose: bool = True) -> None:
+        self.subject = subject
+        self.diagnose = diagnose
+        self._results: dict[str, Result] = {}
+
+    def run(self, checks: Iterable[Check]) -> Iterator[Result]:
+        """The result of each check in turn."""
+        for check in checks:
+            yield self.result(check)
+
+    def results(self) -> Iterator[Result]:
+        """Everything that has been run so far."""
+        return iter(self._results.values())
+
+    def result(self, check: Check) -> Result:
+        """What becomes of the check. The checks it builds on are run first, but only if it fails."""
+        known = self._results.get(check.id)
+        if known is None:
+            known = self._results[check.id] = self._judge(check)
+        return known
+
+    def _judge(self, check: Check) -> Result:
+        started = time.perf_counter()
+        result = self._attempt(check)
+        result.seconds = time.perf_counter() - started
+        if result.failure is None:
+            return result
+        result.blocked_by = self._root_cause(check)
+        if result.blocked_by is not None:
+            result.outcome = "blocked"
+        elif check.advisory:
+            result.outcome = "advisory"
+        elif self.diagnose:
+            result.diagnosis = self._diagnosis(check, result.failure)
+        return result
+
+    def _attempt(self, check: Check) -> Result:
+        states = {name: self.subject.state(name) for name in check.needs}
+        for name, state in states.items():
+            if state == "absent":
+                return Result(check, "skipped", message=str(AbsentEntryPoint(name, self.subject.name)))
+        for name, state in states.items():
+            if state == "blank":
+                return Result(check, "blank", message=str(BlankEntryPoint(name)))
+        try:
+            return Result(check, "passed", error_in_noise=check(self.subject))
+        except AbsentEntryPoint as absent:
+            return Result(check, "skipped", message=str(absent))
+        except BlankEntryPoint as blank:
+            return Result(check, "blank", message=str(blank))
+        except CheckFailure as failure:
+            error = failure.evidence.error_in_noise
+            return Result(check, "failed", message=failure.message, error_in_noise=error, failure=failure)
+
+    def _root_cause(self, check: Check) -> str | None:
+        """The first failing check that this one builds on, followed to its own root."""
+        for other in check.after:
+            before = self.result(all_checks()[other])
+            if before.outcome == "failed":
+                return before.check.id
+            if before.outcome == "blocked":
+                return before.blocked_by
+        return None
+
+    def _diagnosis(self, check: Check, failure: CheckFailure) -> Any:
+        from cs336_harness.diagnosis import diagnose_check
+
+        return diagnose_check(self.subject, check, failure)
+
+
+def summary(results: Iterable[Result]) -> dict[str, int]:
+    """How many checks came out each way, every outcome named."""
+    counts = Counter(result.outcome for result in results)
+    return {outcome: counts[outcome] for outcome in OUTCOMES}
+
+
+def select(expression: str | None) -> list[Check]:
+    """The checks that ``-k`` means: words joined by ``and``, ``or``, ``not``, each a part of an id, task or group."""
+    checks = list(all_checks().values())
+    if not expression:
+        return checks
+    return [check for check in checks if _matches(expression, f"{check.id} {check.task}".lower())]
+
+
+def _matches(expression: str, text: str) -> bool:
+    any_of = expression.lower().split(" or ")
+    return any(all(_term(term.strip(), text) for term in part.split(" and ")) for part in any_of)
+
+
+def _term(term: str, text: str) -> bool:
+    if term.startswith("not "):
+        return term[4:].strip() not in text
+    return term in text
