@@ -11,7 +11,8 @@ class Evidence:
     """What a failed check saw. Everything is optional; a diagnosis uses what is there.
 
     ``details`` are lines for a person, already worded. ``actual`` and ``expected`` are tensors of one shape.
-    ``entry_point`` and ``arguments`` are the call that went wrong, as it was made.
+    ``entry_point`` and ``arguments`` are the call that went wrong, as it was made. ``influence`` is an
+    :class:`~cs336_harness.influence.InfluenceMap` where the failure is about which token reaches which logits.
     """
 
     details: list[str] = dataclasses.field(default_factory=list)
@@ -20,6 +21,7 @@ class Evidence:
     arguments: dict[str, Any] | None = None
     actual: Any = None
     expected: Any = None
+    influence: Any = None
 
 
 class CheckFailure(AssertionError):

@@ -7,20 +7,23 @@ goes wrong into one clear line.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import io
 import os
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence
+
+Result = TypeVar("Result")
 
 
 def own_copy(value: Any) -> Any:
@@ -30,6 +33,20 @@ def own_copy(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: own_copy(item) for name, item in value.items()}
     return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Visit:
+    """PyTorch's global state before and after one call of the subject, as the subject left it."""
+
+    default_dtype: tuple[torch.dtype, torch.dtype]
+    grad_enabled: tuple[bool, bool]
+    rng_state: tuple[Tensor, Tensor]
+
+    @property
+    def drew_random_numbers(self) -> bool:
+        """Whether the global generator moved."""
+        return not torch.equal(*self.rng_state)
 
 
 class Subject:
@@ -44,6 +61,7 @@ class Subject:
         self.name = name
         self.root = root
         self.path = path
+        self.last_visit: Visit | None = None
 
     def has(self, entry_point: str) -> bool:
         """Whether the module defines the entry point, filled in or blank."""
@@ -61,7 +79,10 @@ class Subject:
 
     @contextlib.contextmanager
     def at_home(self) -> Iterator[None]:
-        """Runs in the subject's directory, keeps its prints to itself, and leaves PyTorch's global state as found."""
+        """Runs in the subject's directory, keeps its prints to itself, and leaves PyTorch's global state as found.
+
+        What the subject had made of that state is kept in :attr:`last_visit`.
+        """
         before = Path.cwd()
         default_dtype, grad_enabled, rng = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state()
         try:
@@ -71,6 +92,11 @@ class Subject:
                 yield
         finally:
             os.chdir(before)
+            self.last_visit = Visit(
+                (default_dtype, torch.get_default_dtype()),
+                (grad_enabled, torch.is_grad_enabled()),
+                (rng, torch.get_rng_state()),
+            )
             torch.set_default_dtype(default_dtype)
             torch.set_grad_enabled(grad_enabled)
             torch.set_rng_state(rng)
@@ -89,17 +115,28 @@ class Subject:
         positional = [given.pop(name) for name in point.arguments[: point.positional]]
         function = getattr(self.module, entry_point)
         self._require_signature(entry_point, function, positional, given)
+        evidence = Evidence(entry_point=entry_point, arguments=dict(arguments))
+        return self.run(entry_point, lambda: function(*positional, **given), grad=grad, evidence=evidence)
+
+    def run(
+        self, what: str, function: Callable[[], Result], *, grad: bool = False, evidence: Evidence | None = None
+    ) -> Result:
+        """What ``function`` returns: any code of the subject's, run as :meth:`invoke` runs an entry point.
+
+        ``what`` begins the message when it raises; ``evidence.entry_point`` is what counts as blank when the subject
+        itself raises ``NotImplementedError``.
+        """
+        evidence = evidence or Evidence()
         try:
-            with self.at_home(), torch.set_grad_enabled(grad):
-                return function(*positional, **given)
+            with torch.set_grad_enabled(grad), self.at_home():
+                return function()
         except (CheckFailure, AbsentEntryPoint, BlankEntryPoint):
             raise
-        except NotImplementedError as error:
-            if self._raised_by_subject(error):
-                raise BlankEntryPoint(entry_point) from None
-            raise self._failure(entry_point, error, arguments) from error
         except Exception as error:
-            raise self._failure(entry_point, error, arguments) from error
+            blank = isinstance(error, NotImplementedError) and self._raised_by_subject(error)
+            if blank and evidence.entry_point is not None:
+                raise BlankEntryPoint(evidence.entry_point) from None
+            raise self._failure(what, error, evidence) from error
 
     def call(
         self, entry_point: str, *, shape: tuple[int, ...], copy: bool = True, grad: bool = False, **arguments: Any
@@ -177,16 +214,15 @@ class Subject:
         frames, own = traceback.extract_tb(error.__traceback__), self.own_frames(error)
         return bool(own) and own[-1] == frames[-1]
 
-    def _failure(self, entry_point: str, error: BaseException, arguments: Mapping[str, Any]) -> CheckFailure:
+    def _failure(self, what: str, error: BaseException, evidence: Evidence) -> CheckFailure:
         text = str(error).strip().splitlines()
-        message = f"{entry_point} raised {type(error).__name__}" + (f": {text[0]}" if text else "")
-        details = []
+        message = f"{what} raised {type(error).__name__}" + (f": {text[0]}" if text else "")
         for frame in self.own_frames(error)[-6:]:
             place = frame.filename
             if self.root is not None:
                 place = os.path.relpath(frame.filename, self.root)
-            details.append(f"{place}:{frame.lineno} in {frame.name}: {frame.line}")
-        return CheckFailure(message, Evidence(details=details, entry_point=entry_point, arguments=dict(arguments)))
+            evidence.details.append(f"{place}:{frame.lineno} in {frame.name}: {frame.line}")
+        return CheckFailure(message, evidence)
 
 
 def _dtype(tensor: Tensor) -> str:
