@@ -34,6 +34,9 @@ PLACES = ("adapters.py", "tests/adapters.py")
 SEARCH_DEPTH = 3
 """How many folders deep a repository is searched for ``tests/adapters.py`` when neither place has one."""
 
+LISTED = 4
+"""How many of several candidates a message names."""
+
 NOT_SEARCHED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
 
 
@@ -52,8 +55,9 @@ def locate(path: Path) -> Path:
     if len(nested) == 1:
         return nested[0]
     if nested:
-        listed = ", ".join(str(found.relative_to(path.resolve())) for found in nested)
-        raise CannotJudgeError(f"{path} holds several adapters files: {listed}; give one of them")
+        listed = ", ".join(str(found.relative_to(path.resolve())) for found in nested[:LISTED])
+        more = f" and {len(nested) - LISTED} more" if len(nested) > LISTED else ""
+        raise CannotJudgeError(f"{path} holds several adapters files: {listed}{more}; give one of them")
     raise CannotJudgeError(f"{path} holds no adapters file: neither {' nor '.join(PLACES)} is there")
 
 
@@ -140,25 +144,22 @@ def _answer_for_versions(root: Path) -> None:
 
 
 def _import(file: Path, module_name: str, root: Path) -> ModuleType:
-    before = Path.cwd()
     try:
-        os.chdir(root)
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.chdir(root), contextlib.redirect_stdout(io.StringIO()):
             return _execute(file, module_name)
+    except CannotJudgeError:
+        raise
     except SyntaxError as error:
-        where = f"{_display(Path(error.filename)) if error.filename else file}:{error.lineno}"
+        where = f"{_display(Path(error.filename)) if error.filename else _display(file)}:{error.lineno}"
         raise CannotJudgeError(f"{where}: {type(error).__name__}: {error.msg}: {(error.text or '').strip()}") from error
     except ModuleNotFoundError as error:
         raise CannotJudgeError(_missing_module(error, file, root)) from error
-    except CannotJudgeError:
-        raise
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split()) or "no message"
+        place = _innermost(error, root) or _display(file)
         raise CannotJudgeError(
-            f"importing {_display(file)} raised {type(error).__name__}: {text} ({_innermost(error, root) or file.name})"
+            f"importing {_display(file)} raised {type(error).__name__}: {text} (at {place})"
         ) from error
-    finally:
-        os.chdir(before)
 
 
 def _execute(file: Path, module_name: str) -> ModuleType:
@@ -206,7 +207,7 @@ def _make_package(name: str, folder: Path) -> None:
 def _innermost(error: BaseException, root: Path) -> str | None:
     """``file:line`` of the deepest frame in the subject's own files."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(root))]
-    return f"{os.path.relpath(frames[-1].filename, root)}:{frames[-1].lineno}" if frames else None
+    return f"{_display(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else None
 
 
 def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
@@ -222,14 +223,14 @@ def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
     )
 
 
-def provenance(subject: Subject) -> list[str]:
-    """Where the packages beside the adapters came from: one line for each package of the contract's usual name.
+def provenance(subject: Subject) -> str:
+    """Where ``cs336_basics`` came from, if the subject imports it: nothing, or words to follow its name.
 
-    A repository without ``cs336_basics`` of its own would silently be judged on an installed one; this says so.
+    A repository without one of its own would silently be judged on the one installed here; this says so.
     """
-    module = sys.modules.get("cs336_basics")
-    file = getattr(module, "__file__", None)
+    file = getattr(sys.modules.get("cs336_basics"), "__file__", None)
     if file is None or subject.root is None:
-        return []
-    inside = Path(file).resolve().is_relative_to(subject.root)
-    return [f"cs336_basics from {_display(Path(file).parent)}" + ("" if inside else " (not the subject's own folder)")]
+        return ""
+    folder = Path(file).resolve().parent
+    own = "" if folder.is_relative_to(subject.root) else ", which is not in the subject's own folder"
+    return f", with cs336_basics from {_display(folder)}{own}"

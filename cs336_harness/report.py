@@ -31,7 +31,7 @@ STYLES = {
 
 def subject_line(subject: Subject) -> str:
     """Which subject is being judged, in one line."""
-    return "; ".join([f"judging {subject.name}", *provenance(subject)])
+    return f"judging {subject.name}{provenance(subject)}"
 
 
 def to_json(subject: Subject, results: Sequence[Result]) -> dict[str, Any]:
