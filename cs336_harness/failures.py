@@ -25,12 +25,17 @@ class Evidence:
 
 
 class CheckFailure(AssertionError):
-    """The subject does not do what the contract says. The message's first line says what, in a learner's words."""
+    """The subject does not do what the contract says. The message's first line says what, in a learner's words.
 
-    def __init__(self, message: str, evidence: Evidence | None = None) -> None:
+    ``after`` are ids of checks that explain this very failure where they fail too, beside those the check builds on
+    always: a call that raises says nothing new in a second check, a wrong number in it may.
+    """
+
+    def __init__(self, message: str, evidence: Evidence | None = None, after: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.evidence = evidence or Evidence()
+        self.after = after
 
 
 class BlankEntryPoint(Exception):

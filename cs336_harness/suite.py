@@ -84,7 +84,7 @@ class Suite:
         result.seconds = time.perf_counter() - started
         if result.failure is None:
             return result
-        result.blocked_by = self._root_cause(check)
+        result.blocked_by = self._root_cause(check, result.failure)
         if result.blocked_by is not None:
             result.outcome = "blocked"
         elif check.advisory:
@@ -111,9 +111,11 @@ class Suite:
             error = failure.evidence.error_in_noise
             return Result(check, "failed", message=failure.message, error_in_noise=error, failure=failure)
 
-    def _root_cause(self, check: Check) -> str | None:
-        """The first failing check that this one builds on, followed to its own root."""
-        for other in check.after:
+    def _root_cause(self, check: Check, failure: CheckFailure) -> str | None:
+        """The first failing check that this one or its failure builds on, followed to its own root."""
+        for other in (*check.after, *failure.after):
+            if other == check.id:
+                continue
             before = self.result(all_checks()[other])
             if before.outcome == "failed":
                 return before.check.id
