@@ -1,12 +1,12 @@
 """The slow oracle: a decoder in float64, one head and one query at a time, with no mask at all.
 
-A query at position t is shown the keys 0..t and nothing else, so there is no mask that could be wrong. Every step is one
-short method; a defect is a subclass that overrides one of them. Everything is differentiable. It shares no line with any
-decoder that it judges.
+A query at position t is shown the keys 0..t and nothing else, so there is no mask that could be wrong. Every step is
+one short method; a defect is a subclass that overrides one of them. Everything is differentiable. It shares no line
+with any decoder that it judges.
 
-Shapes: ``T`` positions, ``D`` = d_model, ``F`` = d_ff, ``V`` = vocab_size, ``...`` any leading axes. Weights are (out, in).
-Sources: Vaswani et al. 2017 (attention), Zhang and Sennrich 2019 (RMSNorm), Shazeer 2020 (SwiGLU), Su et al. 2021 (RoPE),
-Ainslie et al. 2023 (GQA); CS336 assignment 1, sections 3.3 to 3.5.
+Shapes: ``T`` positions, ``D`` = d_model, ``F`` = d_ff, ``V`` = vocab_size, ``...`` any leading axes. Weights are
+(out, in). Sources: Vaswani et al. 2017 (attention), Zhang and Sennrich 2019 (RMSNorm), Shazeer 2020 (SwiGLU), Su et al.
+2021 (RoPE), Ainslie et al. 2023 (GQA); CS336 assignment 1, sections 3.3 to 3.5.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Oracle:
         return slice(0, d_head, 2), slice(1, d_head, 2)
 
     def rotate(self, x: Tensor, positions: Tensor, theta: float) -> Tensor:
-        """Each pair of channels turned by its angle: (..., T, d_head), positions (..., T) or (T,) -> (..., T, d_head)."""
+        """Each pair of channels turned by its angle: (..., T, d_head) -> the same; positions (..., T) or (T,)."""
         d_head = x.shape[-1]
         first, second = self.rotary_pairs(d_head)
         angles = self.angles(positions, d_head, theta)
@@ -105,10 +105,13 @@ class Oracle:
         """The key positions that a query may see: itself and everything before it."""
         return range(query + 1)
 
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """How well each key matches one query: (d_head), (n, d_head) -> (n)."""
+        return (keys * query).sum(-1) * self.score_scale(query.shape[-1])
+
     def attend_query(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """One query over the keys it sees: (d_head), (n, d_head), (n, d_v) -> (d_v)."""
-        scores = (keys * query).sum(-1) * self.score_scale(query.shape[-1])
-        return (self.softmax(scores, -1)[:, None] * values).sum(0)
+        return (self.softmax(self.scores(query, keys), -1)[:, None] * values).sum(0)
 
     def attend_head(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Causal attention of one head of one row: (T, d_head) three times -> (T, d_head)."""
@@ -120,9 +123,10 @@ class Oracle:
         return torch.stack(outputs) if outputs else torch.zeros_like(values)
 
     def attend_masked(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention under a mask that the caller gives, True meaning attend: (..., Tq, d), (..., Tk, d), (..., Tk, d_v)."""
+        """Attention under the caller's mask, True meaning attend: (..., Tq, d), (..., Tk, d), (..., Tk, d_v)."""
         leading = queries.shape[:-2]
-        flat = [tensor.expand(*leading, *tensor.shape[-2:]).flatten(0, -3) for tensor in (queries, keys, values)]
+        each = (queries, keys, values)
+        flat = [tensor.expand(*leading, *tensor.shape[-2:]).reshape(-1, *tensor.shape[-2:]) for tensor in each]
         shape = (*leading, queries.shape[-2], keys.shape[-2])
         allowed = torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
         allowed = allowed.reshape(-1, *shape[-2:])
@@ -133,9 +137,10 @@ class Oracle:
         ]
         return torch.stack(outputs).reshape(*leading, queries.shape[-2], values.shape[-1])
 
-    def head_channels(self, head: int, d_head: int, num_heads: int) -> slice:
-        """The projected channels that belong to one head: heads lie one after another."""
-        return slice(head * d_head, (head + 1) * d_head)
+    def split_head(self, projected: Tensor, head: int, num_heads: int) -> Tensor:
+        """One head's channels, heads lying one after another: (T, H d_head) -> (T, d_head)."""
+        d_head = projected.shape[-1] // num_heads
+        return projected[:, head * d_head : (head + 1) * d_head]
 
     def kv_head_of(self, head: int, num_heads: int, num_kv_heads: int) -> int:
         """The key/value head that a query head reads: neighbours share one."""
@@ -167,7 +172,6 @@ class Oracle:
         ``positions`` is (T,) or has the leading axes of ``x``. Head counts come from the shape.
         """
         num_heads, num_kv_heads = self.shape.num_heads, self.shape.num_kv_heads
-        d_head = weights["attn.q_proj.weight"].shape[0] // num_heads
         leading, time = x.shape[:-2], x.shape[-2]
         flat = x.reshape(-1, time, x.shape[-1])
         queries, keys, values = (
@@ -181,9 +185,10 @@ class Oracle:
             heads = []
             for head in range(num_heads):
                 self.head = head
-                own = self.head_channels(self.head, d_head, num_heads)
-                shared = self.head_channels(self.kv_head_of(self.head, num_heads, num_kv_heads), d_head, num_kv_heads)
-                query, key, value = queries[self.row][:, own], keys[self.row][:, shared], values[self.row][:, shared]
+                shared = self.kv_head_of(self.head, num_heads, num_kv_heads)
+                query = self.split_head(queries[self.row], self.head, num_heads)
+                key = self.split_head(keys[self.row], shared, num_kv_heads)
+                value = self.split_head(values[self.row], shared, num_kv_heads)
                 if theta is not None and positions is not None:
                     query = self.rotate_queries(query, positions[self.row], theta)
                     key = self.rotate_keys(key, positions[self.row], theta)
