@@ -34,46 +34,48 @@ WRITTEN = pytest.StashKey[list[str]]()
 
 def judged_by(check_id: str) -> Callable[..., None]:
     """A pytest test that runs one check on the subject."""
-    return judged_by_each(check_id)
+    from cs336_harness.checks import all_checks
+
+    check = all_checks()[check_id]
+
+    def test(judge: Callable[[str], None]) -> None:
+        judge(check.id)
+
+    for mark in _marks(check):
+        mark(test)
+    return test
 
 
-def judged_by_each(*prefixes: str) -> Callable[..., None]:
-    """A pytest test for each check whose id is one of ``prefixes`` or begins with it; one check alone keeps a plain name."""
+def judged_by_each(prefix: str) -> Callable[..., None]:
+    """One parametrised pytest test for the checks whose id is ``prefix`` or begins with it."""
     from cs336_harness.checks import find
 
-    checks = [item for prefix in prefixes for item in find(prefix)]
+    return _judged_by_each(find(prefix))
+
+
+def judged_by_the_rest_of(prefix: str, module: dict[str, Any]) -> Callable[..., None]:
+    """Like :func:`judged_by_each`, without the checks that ``module`` already has a test of its own for."""
+    from cs336_harness.checks import find
+
+    named = {mark.args[0] for test in module.values() for mark in getattr(test, "pytestmark", ()) if mark.name == "check"}
+    return _judged_by_each([item for item in find(prefix) if item.id not in named])
+
+
+def _judged_by_each(checks: list[Any]) -> Callable[..., None]:
     if not checks:
-        raise ValueError(f"no check is called {' or '.join(prefixes)}")
+        raise ValueError("no check of that name")
 
-    if len(checks) == 1:
-        (only,) = checks
+    def test(judge: Callable[[str], None], check_id: str) -> None:
+        judge(check_id)
 
-        @_markers(only)
-        def test(judge: Callable[[str], None]) -> None:
-            judge(only.id)
-    else:
-        parameters = [pytest.param(item.id, id=item.id.partition(".")[2], marks=_marks(item)) for item in checks]
-
-        @pytest.mark.parametrize("check_id", parameters)
-        def test(judge: Callable[[str], None], check_id: str) -> None:
-            judge(check_id)
-
-    return test
+    parameters = [pytest.param(item.id, id=item.id.partition(".")[2], marks=_marks(item)) for item in checks]
+    return pytest.mark.parametrize("check_id", parameters)(test)
 
 
 def _marks(check: Any) -> list[pytest.MarkDecorator]:
     names = {check.group, check.task} | ({"attention"} if "attention" in check.task else set())
     marks = [getattr(pytest.mark, name) for name in sorted(names)]
     return [*marks, pytest.mark.check(check.id)]
-
-
-def _markers(check: Any) -> Callable[[Any], Any]:
-    def mark(function: Any) -> Any:
-        for decorator in _marks(check):
-            function = decorator(function)
-        return function
-
-    return mark
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -211,8 +211,9 @@ class Subject:
         return [frame for frame in own if f"{os.sep}site-packages{os.sep}" not in frame.filename]
 
     def _raised_by_subject(self, error: BaseException) -> bool:
+        """Whether a ``raise`` in the subject's files is the source; PyTorch's own C++ errors leave no frame behind."""
         frames, own = traceback.extract_tb(error.__traceback__), self.own_frames(error)
-        return bool(own) and own[-1] == frames[-1]
+        return bool(own) and own[-1] == frames[-1] and (frames[-1].line or "").startswith("raise")
 
     def _failure(self, what: str, error: BaseException, evidence: Evidence) -> CheckFailure:
         text = str(error).strip().splitlines()

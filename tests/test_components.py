@@ -1,6 +1,6 @@
 """CS336's own component tests, under their names, on the subject; and what the public snapshots cannot see of a component."""
 
-from cs336_harness.pytest_plugin import judged_by
+from cs336_harness.pytest_plugin import judged_by, judged_by_the_rest_of
 
 test_linear = judged_by("components.linear")
 test_embedding = judged_by("components.embedding")
@@ -14,3 +14,5 @@ test_4d_scaled_dot_product_attention = judged_by("components.4d_scaled_dot_produ
 test_multihead_self_attention = judged_by("components.multihead_self_attention")
 test_multihead_self_attention_with_rope = judged_by("components.multihead_self_attention_with_rope")
 test_transformer_block = judged_by("components.transformer_block")
+
+test_beyond_the_snapshots = judged_by_the_rest_of("components", globals())

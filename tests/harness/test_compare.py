@@ -1,0 +1,71 @@
+"""Tolerances and messages of a mismatch."""
+
+import math
+
+import pytest
+import torch
+
+from cs336_harness.compare import TOLERANCE_IN_NOISE, Comparison, require_close, rounding_noise
+from cs336_harness.failures import CheckFailure
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+def test_noise_is_the_rounding_of_input_and_result() -> None:
+    x = torch.tensor([1.0, -4.0], dtype=torch.float64)
+    noise = rounding_noise(double, {"x": x}, double(x))
+    assert noise == pytest.approx((8 + 8) * 2.0**-24)
+
+
+def test_noise_follows_the_dtype() -> None:
+    x = torch.ones(3, dtype=torch.float64)
+    coarse, fine = (rounding_noise(double, {"x": x}, double(x), dtype) for dtype in (torch.bfloat16, torch.float64))
+    assert coarse / fine == pytest.approx(2.0**44)
+
+
+def test_noise_grows_with_cancellation() -> None:
+    def difference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x - y
+
+    large = torch.full((100,), 1e4, dtype=torch.float64)
+    noise = rounding_noise(difference, {"x": large, "y": large - 1}, torch.ones(100, dtype=torch.float64))
+    assert noise > 1e3 * 2.0**-24
+
+
+def test_within_tolerance_passes_and_beyond_it_fails() -> None:
+    expected = torch.zeros(2, 3, dtype=torch.float64)
+    just_inside = expected + 0.9 * TOLERANCE_IN_NOISE * 1e-6
+    assert require_close("it", just_inside, expected, 1e-6) == pytest.approx(0.9 * TOLERANCE_IN_NOISE)
+    with pytest.raises(CheckFailure, match="it differs from the reference"):
+        require_close("it", expected + 1.1 * TOLERANCE_IN_NOISE * 1e-6, expected, 1e-6)
+
+
+def test_message_names_places_and_never_dumps_arrays() -> None:
+    expected = torch.zeros(4, 5, 6, dtype=torch.float64)
+    actual = expected.clone()
+    actual[1, 2, 3], actual[3, 0, 5] = 0.5, -2.0
+    with pytest.raises(CheckFailure) as caught:
+        require_close("run_rope", actual, expected, 1e-6)
+    text = "\n".join(caught.value.evidence.details)
+    assert "2 of 120 elements differ" in text
+    assert "first at row 1, position 2, channel 3" in text
+    assert "at row 3, position 0, channel 5: got -2, a correct decoder gives 0" in text
+    assert "2e+06 times the rounding noise" in text
+    assert "tensor(" not in text
+    assert len(text.splitlines()) <= 6
+
+
+def test_nan_is_infinitely_wrong() -> None:
+    expected = torch.zeros(2, dtype=torch.float64)
+    comparison = Comparison(torch.tensor([0.0, math.nan]), expected, 1e-6, ("channel",))
+    assert not comparison.agrees
+    assert comparison.error_in_noise == math.inf
+    assert list(comparison.wrong()) == [(1,)]
+
+
+def test_zero_noise_allows_no_difference() -> None:
+    zero = torch.zeros(2, dtype=torch.float64)
+    assert Comparison(zero, zero, 0.0, ("channel",)).agrees
+    assert not Comparison(zero + 1e-30, zero, 0.0, ("channel",)).agrees

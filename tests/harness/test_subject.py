@@ -1,0 +1,100 @@
+"""One call of a subject: what may come back, and what is said of everything else."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
+from cs336_harness.subject import Subject
+
+X = torch.linspace(-2, 2, 12).reshape(3, 4)
+
+
+def silu(function: Any) -> Subject:
+    return Subject(SimpleNamespace(run_silu=function), "subject")
+
+
+def call(function: Any) -> torch.Tensor:
+    return silu(function).call("run_silu", shape=(3, 4), in_features=X)
+
+
+def test_a_result_comes_back_as_it_is() -> None:
+    assert torch.equal(call(lambda x: x * 2), X * 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_another_floating_dtype_is_the_subjects_choice(dtype: torch.dtype) -> None:
+    assert call(lambda x: x.to(dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: None, r"run_silu returned nothing \(is a return statement missing\?\)"),
+        (lambda x: x.tolist(), r"run_silu returned a list; it must return a tensor of shape \(3, 4\)"),
+        (lambda x: x.T, r"run_silu returned shape \(4, 3\); it must return \(3, 4\)"),
+        (lambda x: x.long(), "run_silu returned dtype int64"),
+        (lambda x: x.to("meta"), "meta device"),
+        (lambda x: x / 0 * 0, "run_silu returned NaN in 12 of 12 elements, the first at"),
+        (lambda x: x.clamp(max=1) / (x < 1.9), r"run_silu returned an infinity in 1 of 12 elements, the first at \(2, 3\)"),
+        (lambda x, y: x, r"run_silu takes \(x, y\); the contract calls it with \(in_features\)"),
+        (lambda x: x.view(5), r"run_silu raised RuntimeError: shape '\[5\]' is invalid"),
+    ],
+)
+def test_anything_else_is_one_clear_line(function: Any, message: str) -> None:
+    with pytest.raises(CheckFailure, match=message) as caught:
+        call(function)
+    assert "\n" not in caught.value.message
+
+
+def test_absent_blank_and_filled_are_told_apart_without_a_call() -> None:
+    def blank(in_features: torch.Tensor) -> torch.Tensor:
+        """A docstring."""
+        raise NotImplementedError
+
+    def half(in_features: torch.Tensor) -> torch.Tensor:
+        if in_features.numel():
+            raise NotImplementedError
+        return in_features
+
+    assert silu(blank).state("run_silu") == "blank"
+    assert silu(half).state("run_silu") == "filled"
+    assert silu(blank).state("run_rope") == "absent"
+    for function in (blank, half):
+        with pytest.raises(BlankEntryPoint, match="run_silu is blank"):
+            call(function)
+    with pytest.raises(AbsentEntryPoint, match="run_rope is not defined in subject"):
+        silu(blank).invoke("run_rope")
+
+
+def test_not_implemented_inside_pytorch_is_a_failure_not_a_blank() -> None:
+    with pytest.raises(CheckFailure, match="run_silu raised NotImplementedError"):
+        call(lambda x: torch.empty(2, device="meta").cpu())
+
+
+def test_the_subject_gets_its_own_copy_and_leaves_the_world_as_found() -> None:
+    def careless(in_features: torch.Tensor) -> torch.Tensor:
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(True)
+        torch.manual_seed(99)
+        print("debugging")
+        return in_features.mul_(2)
+
+    before, rng = X.clone(), torch.get_rng_state()
+    call(careless)
+    assert torch.equal(X, before)
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.equal(torch.get_rng_state(), rng)
+
+
+def test_a_refusal_is_a_value_error_and_nothing_else() -> None:
+    def refuses(in_features: torch.Tensor) -> torch.Tensor:
+        raise ValueError("12 is too many")
+
+    error = silu(refuses).refusal("run_silu", in_features=X)
+    assert str(error) == "12 is too many"
+    assert silu(lambda x: x).refusal("run_silu", in_features=X) is None
+    with pytest.raises(CheckFailure, match="IndexError"):
+        silu(lambda x: x[99]).refusal("run_silu", in_features=X)
