@@ -34,7 +34,13 @@ def silu(subject: Subject) -> float:
     return judge_snapshot(subject, "silu")
 
 
-@check("components.softmax", task="softmax", needs=["run_softmax"], snapshot="softmax")
+@check(
+    "components.softmax",
+    task="softmax",
+    needs=["run_softmax"],
+    snapshot="softmax",
+    after=["components.softmax_dim"],
+)
 def softmax(subject: Subject) -> float:
     """Softmax along the last axis.
 
@@ -43,7 +49,13 @@ def softmax(subject: Subject) -> float:
     return judge_snapshot(subject, "softmax")
 
 
-@check("components.rmsnorm", task="rmsnorm", needs=["run_rmsnorm"], snapshot="rmsnorm")
+@check(
+    "components.rmsnorm",
+    task="rmsnorm",
+    needs=["run_rmsnorm"],
+    snapshot="rmsnorm",
+    after=["components.rmsnorm_eps"],
+)
 def rmsnorm(subject: Subject) -> float:
     """RMSNorm: x · gain / sqrt(mean(x²) + eps) over the last axis.
 
@@ -68,7 +80,13 @@ def swiglu(subject: Subject) -> float:
     return judge_snapshot(subject, "swiglu")
 
 
-@check("components.rope", task="rope", needs=["run_rope"], snapshot="rope")
+@check(
+    "components.rope",
+    task="rope",
+    needs=["run_rope"],
+    snapshot="rope",
+    after=["components.rope_theta", "components.rope_positions"],
+)
 def rope(subject: Subject) -> float:
     """Rotary positions: the channels (2i, 2i + 1) are one pair, turned by position · theta^(-2i / d_k).
 
@@ -117,7 +135,7 @@ def scaled_dot_product_attention_4d(subject: Subject) -> float:
 def multihead_self_attention(subject: Subject) -> float:
     """Causal multi-head self-attention without positions.
 
-    Usually broken by a missing causal mask, heads split or merged without the transpose, or a forgotten output projection.
+    Usually broken by a missing causal mask, heads split or merged without the transpose, or no output projection.
     """
     return judge_snapshot(subject, "multihead_self_attention")
 
@@ -127,7 +145,12 @@ def multihead_self_attention(subject: Subject) -> float:
     task="multihead_self_attention",
     needs=["run_multihead_self_attention_with_rope"],
     snapshot="multihead_self_attention_with_rope",
-    after=["components.multihead_self_attention", "components.rope"],
+    after=[
+        "components.multihead_self_attention",
+        "components.rope",
+        "components.attention_theta",
+        "components.batch_and_heads[multihead_self_attention_with_rope]",
+    ],
 )
 def multihead_self_attention_with_rope(subject: Subject) -> float:
     """Causal multi-head self-attention with queries and keys rotated, head by head.
@@ -142,11 +165,17 @@ def multihead_self_attention_with_rope(subject: Subject) -> float:
     task="transformer_block",
     needs=["run_transformer_block"],
     snapshot="transformer_block",
-    after=["components.rmsnorm", "components.swiglu", "components.multihead_self_attention_with_rope"],
+    after=[
+        "components.rmsnorm",
+        "components.swiglu",
+        "components.multihead_self_attention_with_rope",
+        "components.block_theta",
+        "components.batch_and_heads[transformer_block]",
+    ],
 )
 def transformer_block(subject: Subject) -> float:
     """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x)).
 
-    Usually broken by normalising after the sublayer, by a residual taken from the normed input, or by one norm used twice.
+    Usually broken by normalising after the sublayer, by a residual taken from the normed input, or one norm used twice.
     """
     return judge_snapshot(subject, "transformer_block")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cs336_harness import snapshots
-from cs336_harness.compare import require_close, rounding_noise
-from cs336_harness.failures import Evidence
+from cs336_harness.compare import HALF_UNIT, TOLERANCE_IN_NOISE, require_close, rounding_noise
+from cs336_harness.failures import CheckFailure, Evidence
+from cs336_harness.oracle import Oracle
 from cs336_harness.oracle_adapters import OracleAdapters
 from cs336_harness.subject import Subject
 
@@ -18,6 +21,17 @@ LOGITS = ("row", "position", "token")
 
 REFERENCE = OracleAdapters()
 """The oracle behind the contract's entry points, float64."""
+
+
+class _RoundedFrequencies(Oracle):
+    """Rotary frequencies half a float32 unit off: a float32 angle at position p carries an error of p · 2^-24."""
+
+    def inverse_frequencies(self, d_head: int, theta: float) -> Tensor:
+        """Every frequency at the far end of its rounding interval."""
+        return super().inverse_frequencies(d_head, theta) * (1 + HALF_UNIT[torch.float32])
+
+
+_ROUNDED_REFERENCE = OracleAdapters(_RoundedFrequencies)
 
 
 def judge_snapshot(subject: Subject, name: str, axes: tuple[str, ...] = CHANNELS) -> float:
@@ -32,14 +46,46 @@ def judge_call(
     axes: tuple[str, ...] = CHANNELS,
     *,
     what: str | None = None,
+    teach: str | None = None,
     dtype: torch.dtype = torch.float32,
     **arguments: Any,
 ) -> float:
-    """The error in noise of one call against the oracle. ``what`` says in the message what is special about the call."""
-    reference = getattr(REFERENCE, entry_point)
-    expected = reference(**arguments)
-    noise = rounding_noise(reference, arguments, expected, dtype)
-    return _judge(subject, entry_point, arguments, expected, noise, axes, what)
+    """The error in noise of one call against the oracle.
+
+    ``what`` says in the message what is special about the call, ``teach`` what a correct decoder does there.
+    """
+    expected = getattr(REFERENCE, entry_point)(**arguments)
+    rounded = REFERENCE if dtype == torch.float64 else _ROUNDED_REFERENCE
+    noise = rounding_noise(getattr(rounded, entry_point), arguments, expected, dtype)
+    with taught(teach):
+        return _judge(subject, entry_point, arguments, expected, noise, axes, what)
+
+
+@contextlib.contextmanager
+def taught(lesson: str | None) -> Generator[None]:
+    """Ends the message of a failure with what a correct decoder does."""
+    try:
+        yield
+    except CheckFailure as failure:
+        if lesson is None:
+            raise
+        raise CheckFailure(f"{failure.message}; {lesson}", failure.evidence) from failure.__cause__
+
+
+def attempt(subject: Subject, entry_point: str, shape: tuple[int, ...], **arguments: Any) -> Tensor | None:
+    """One call, or None when it fails. For checks that ask one question and leave all else to the snapshot's check."""
+    try:
+        return subject.call(entry_point, shape=shape, **arguments)
+    except CheckFailure:
+        return None
+
+
+def same_numbers(first: Tensor | None, second: Tensor | None) -> bool:
+    """Whether two results of a subject are one and the same but for float32 rounding; None is like nothing."""
+    if first is None or second is None:
+        return False
+    furthest = (first - second).abs().max()
+    return bool(furthest <= TOLERANCE_IN_NOISE * HALF_UNIT[torch.float32] * first.abs().max())
 
 
 def _judge(
