@@ -1,8 +1,11 @@
-"""How a check says no: the exceptions that a check may raise and the evidence that travels with them. Imports no torch."""
+"""How a check says no: the exceptions that a check may raise and the evidence that travels with them. Imports no
+torch."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Generator
 from typing import Any
 
 
@@ -36,6 +39,16 @@ class CheckFailure(AssertionError):
         self.message = message
         self.evidence = evidence or Evidence()
         self.after = after
+
+
+@contextlib.contextmanager
+def explained_by(*checks: str) -> Generator[None]:
+    """A failure inside says nothing new when one of ``checks`` fails too."""
+    try:
+        yield
+    except CheckFailure as failure:
+        failure.after = (*failure.after, *checks)
+        raise
 
 
 class BlankEntryPoint(Exception):
