@@ -33,6 +33,8 @@ class Result:
     error_in_noise: float | None = None
     failure: CheckFailure | None = None
     diagnosis: Any = None
+    states: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Each entry point that the check needs: ``absent``, ``blank`` or ``filled``."""
 
     @property
     def stops_exit_zero(self) -> bool:
@@ -80,7 +82,9 @@ class Suite:
 
     def _judge(self, check: Check) -> Result:
         started = time.perf_counter()
-        result = self._attempt(check)
+        states = {name: self.subject.state(name) for name in check.needs}
+        result = self._attempt(check, states)
+        result.states = states
         result.seconds = time.perf_counter() - started
         if result.failure is None:
             return result
@@ -93,8 +97,7 @@ class Suite:
             result.diagnosis = self._diagnosis(check, result.failure)
         return result
 
-    def _attempt(self, check: Check) -> Result:
-        states = {name: self.subject.state(name) for name in check.needs}
+    def _attempt(self, check: Check, states: dict[str, str]) -> Result:
         for name, state in states.items():
             if state == "absent":
                 return Result(check, "skipped", message=str(AbsentEntryPoint(name, self.subject.name)))
@@ -106,6 +109,7 @@ class Suite:
         except AbsentEntryPoint as absent:
             return Result(check, "skipped", message=str(absent))
         except BlankEntryPoint as blank:
+            states[blank.entry_point] = "blank"
             return Result(check, "blank", message=str(blank))
         except CheckFailure as failure:
             error = failure.evidence.error_in_noise
