@@ -81,6 +81,7 @@ def load(path: Path | None = None) -> Subject:
     module_name = f"tests.{file.stem}" if in_tests else file.stem
     _prepare_path(root)
     _forget_other_roots(root)
+    _claim_packages_without_init(root)
     _answer_for_versions(root)
     module = _import(file, module_name, root)
     if not any(callable(getattr(module, name, None)) for name in ENTRY_POINTS):
@@ -116,6 +117,20 @@ def _forget_other_roots(root: Path) -> None:
         file = getattr(module, "__file__", None)
         if file is None or not (Path(file).resolve().is_relative_to(root) or "site-packages" in Path(file).parts):
             del sys.modules[name]
+
+
+def _claim_packages_without_init(root: Path) -> None:
+    """Makes the subject's folders packages where a name without ``__init__.py`` would lose to this repository's own.
+
+    Python prefers a regular package anywhere on the path to a folder without ``__init__.py`` at its beginning: our
+    ``cs336_basics`` would be judged in place of the subject's.
+    """
+    if root == HOME:
+        return
+    for folder in (child for base in (root, root / "src") if base.is_dir() for child in base.iterdir()):
+        ours = (HOME / folder.name / "__init__.py").is_file() and folder.name != __package__
+        if ours and folder.is_dir() and not (folder / "__init__.py").is_file():
+            _make_package(folder.name, folder)
 
 
 def _answer_for_versions(root: Path) -> None:

@@ -26,7 +26,9 @@ def test_elementary_steps_equal_pytorch() -> None:
     assert torch.allclose(oracle.silu(x), F.silu(x), atol=1e-14)
     assert torch.allclose(oracle.softmax(x, 1), F.softmax(x, 1), atol=1e-14)
     assert torch.allclose(oracle.rmsnorm(x, gain, 1e-2), F.rms_norm(x, (24,), gain, 1e-2), atol=1e-13)
-    assert torch.equal(oracle.linear(x, WEIGHTS["layers.0.ffn.w1.weight"]), F.linear(x, WEIGHTS["layers.0.ffn.w1.weight"]))
+    assert torch.equal(
+        oracle.linear(x, WEIGHTS["layers.0.ffn.w1.weight"]), F.linear(x, WEIGHTS["layers.0.ffn.w1.weight"])
+    )
 
 
 def test_rotation_equals_complex_multiplication() -> None:

@@ -40,7 +40,9 @@ def test_written_again_a_snapshot_is_the_same(name: str, elsewhere: Path, monkey
 
 
 def test_a_missing_snapshot_says_how_to_write_it(elsewhere: Path) -> None:
-    with pytest.raises(SnapshotError, match=r"rope\.safetensors is missing; write it with `uv run pytest --snapshot-update`"):
+    with pytest.raises(
+        SnapshotError, match=r"rope\.safetensors is missing; write it with `uv run pytest --snapshot-update`"
+    ):
         snapshots.read("rope")
 
 

@@ -38,7 +38,10 @@ def test_another_floating_dtype_is_the_subjects_choice(dtype: torch.dtype) -> No
         (lambda x: x.long(), "run_silu returned dtype int64"),
         (lambda x: x.to("meta"), "meta device"),
         (lambda x: x / 0 * 0, "run_silu returned NaN in 12 of 12 elements, the first at"),
-        (lambda x: x.clamp(max=1) / (x < 1.9), r"run_silu returned an infinity in 1 of 12 elements, the first at \(2, 3\)"),
+        (
+            lambda x: x.clamp(max=1) / (x < 1.9),
+            r"run_silu returned an infinity in 1 of 12 elements, the first at \(2, 3\)",
+        ),
         (lambda x, y: x, r"run_silu takes \(x, y\); the contract calls it with \(in_features\)"),
         (lambda x: x.view(5), r"run_silu raised RuntimeError: shape '\[5\]' is invalid"),
     ],

@@ -1,0 +1,184 @@
+"""Adapters modules as real repositories have them, and everything that can be wrong with a path."""
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cs336_harness.failures import CannotJudgeError
+from cs336_harness.loading import HOME, load, locate, provenance
+
+FILLED = "def run_silu(in_features):\n    return in_features\n"
+
+
+@pytest.fixture(autouse=True)
+def _as_found() -> Iterator[None]:
+    """Loading changes the path, the imported modules and the version look-up, as it must; each test puts them back."""
+    path, modules, version = list(sys.path), dict(sys.modules), importlib.metadata.version
+    yield
+    sys.path[:] = path
+    sys.modules.clear()
+    sys.modules.update(modules)
+    importlib.metadata.version = version
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
+    """Writes files into a folder and gives the folder."""
+
+    def write(files: dict[str, str]) -> Path:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path
+
+    return write
+
+
+def test_the_default_is_this_repository() -> None:
+    assert locate(HOME) == HOME / "adapters.py"
+
+
+def test_a_repository_may_keep_its_adapters_in_tests(repository: Callable[[dict[str, str]], Path]) -> None:
+    root = repository({"tests/adapters.py": FILLED})
+    subject = load(root)
+    assert subject.path == root / "tests" / "adapters.py"
+    assert subject.root == root
+    assert sys.modules["tests.adapters"] is subject.module
+    assert load(root / "tests" / "adapters.py").root == root
+
+
+def test_the_only_adapters_of_a_sub_folder_are_found(repository: Callable[[dict[str, str]], Path]) -> None:
+    root = repository({"assignment1/tests/adapters.py": FILLED})
+    assert load(root).root == root / "assignment1"
+
+
+def test_several_adapters_files_are_listed(repository: Callable[[dict[str, str]], Path]) -> None:
+    root = repository({"a1/tests/adapters.py": FILLED, "a2/tests/adapters.py": FILLED})
+    with pytest.raises(CannotJudgeError, match=r"several adapters files: a1/tests/adapters\.py, a2/tests/adapters\.py"):
+        load(root)
+
+
+def test_relative_imports_work_in_tests_and_in_any_folder(repository: Callable[[dict[str, str]], Path]) -> None:
+    root = repository(
+        {
+            "tests/common.py": "factor = 3\n",
+            "tests/adapters.py": f"from .common import factor\n{FILLED}",
+            "glue/mine.py": f"from .help import factor\n{FILLED}",
+            "glue/help.py": "factor = 4\n",
+        }
+    )
+    assert load(root).module.factor == 3
+    assert load(root / "glue" / "mine.py").module.factor == 4
+
+
+def test_the_subjects_own_package_wins_over_ours(repository: Callable[[dict[str, str]], Path]) -> None:
+    import cs336_basics
+
+    assert Path(cs336_basics.__file__).is_relative_to(HOME)
+    root = repository(
+        {
+            "cs336_basics/__init__.py": "from importlib.metadata import version\n__version__ = version('cs336_basics')\n",
+            "cs336_basics/model.py": "name = 'theirs'\n",
+            "tests/adapters.py": f"from cs336_basics.model import name\n{FILLED}",
+        }
+    )
+    subject = load(root)
+    assert subject.module.name == "theirs"
+    assert "not in the subject's own folder" not in provenance(subject)
+
+
+def test_borrowing_our_package_is_said(repository: Callable[[dict[str, str]], Path]) -> None:
+    root = repository({"adapters.py": f"import cs336_basics\n{FILLED}"})
+    assert "which is not in the subject's own folder" in provenance(load(root))
+
+
+def test_the_version_of_a_package_that_is_not_installed_answers(repository: Callable[[dict[str, str]], Path]) -> None:
+    read = "import importlib.metadata\nversion = importlib.metadata.version({!r})\n"
+    root = repository(
+        {
+            "my_llm/__init__.py": read.format("my-llm"),
+            "pyproject.toml": "[project]\nname = 'my-llm'\nversion = '3.1'\n",
+            "tests/adapters.py": f"from my_llm import version\n{FILLED}",
+        }
+    )
+    assert load(root).module.version == "3.1"
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("somebody-elses")
+
+
+def test_bare_imports_of_neighbours_inside_the_package_work(repository: Callable[[dict[str, str]], Path]) -> None:
+    root = repository(
+        {
+            "cs336_basics/my_layers.py": "depth = 5\n",
+            "cs336_basics/my_model.py": "from my_layers import depth\n",
+            "tests/adapters.py": f"from cs336_basics.my_model import depth\n{FILLED}",
+        }
+    )
+    assert load(root).module.depth == 5
+
+
+def test_an_import_at_call_time_still_finds_the_subjects_own(repository: Callable[[dict[str, str]], Path]) -> None:
+    root = repository(
+        {
+            "cs336_basics/late.py": "def f(x):\n    import os\n    return os.getcwd()\n",
+            "adapters.py": "def run_silu(in_features):\n    from cs336_basics.late import f\n    return f(in_features)\n",
+        }
+    )
+    before = Path.cwd()
+    assert load(root).invoke("run_silu", in_features=1) == str(root)
+    assert Path.cwd() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def run_silu(:\n", r"adapters\.py:1: SyntaxError: .*: def run_silu\(:"),
+        ("import no_such_library\n", r"adapters\.py:1 imports no_such_library, which is not installed here"),
+        ("import cs336_basics.missing\n", r"adapters\.py:1: No module named 'cs336_basics\.missing'"),
+        ("from os import no_such_name\n", r"adapters\.py raised ImportError: cannot import name 'no_such_name'"),
+        ("1 / 0\n", r"importing .*adapters\.py raised ZeroDivisionError: division by zero \(at .*adapters\.py:1\)"),
+        ("raise SystemExit(3)\n", r"importing .*adapters\.py raised SystemExit: 3"),
+        ("x = 1\n", r"adapters\.py defines none of the entry points"),
+    ],
+)
+def test_a_module_that_does_not_load_is_one_clear_line(
+    text: str, message: str, repository: Callable[[dict[str, str]], Path]
+) -> None:
+    root = repository({"adapters.py": text, "cs336_basics/__init__.py": ""})
+    with pytest.raises(CannotJudgeError, match=message) as caught:
+        load(root)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path_that_holds_nothing_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(CannotJudgeError, match=r"no such file or directory: .*nowhere"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(CannotJudgeError, match=r"holds no adapters file: neither adapters\.py nor tests/adapters\.py"):
+        load(tmp_path)
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(CannotJudgeError, match="is no Python file"):
+        load(tmp_path / "notes.txt")
+
+
+def test_a_traceback_is_trimmed_to_the_subjects_files(repository: Callable[[dict[str, str]], Path]) -> None:
+    from cs336_harness.failures import CheckFailure
+
+    root = repository(
+        {
+            "cs336_basics/deep.py": "def f(x):\n    return x.reshape(7)\n",
+            "adapters.py": "from cs336_basics.deep import f\ndef run_silu(in_features):\n    return f(in_features)\n",
+        }
+    )
+    import torch
+
+    with pytest.raises(CheckFailure) as caught:
+        load(root).invoke("run_silu", in_features=torch.ones(3))
+    assert caught.value.evidence.details == [
+        "adapters.py:3 in run_silu: return f(in_features)",
+        f"{os.path.join('cs336_basics', 'deep.py')}:2 in f: return x.reshape(7)",
+    ]

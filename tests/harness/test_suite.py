@@ -1,0 +1,112 @@
+"""Outcomes: what becomes of a check, and how one mistake reads as one failure."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from cs336_harness.checks import all_checks
+from cs336_harness.checks.registry import GROUPS
+from cs336_harness.oracle import Oracle
+from cs336_harness.oracle_adapters import OracleAdapters
+from cs336_harness.report import blank_lines, to_json, verdict_line
+from cs336_harness.subject import Subject
+from cs336_harness.suite import OUTCOMES, Suite, select, summary
+
+
+class ForgottenGain(Oracle):
+    """A norm without its gain."""
+
+    def rmsnorm(self, x: torch.Tensor, gain: torch.Tensor, eps: float) -> torch.Tensor:
+        return super().rmsnorm(x, torch.ones_like(gain), eps)
+
+
+MODEL_CHECKS = [check for check in all_checks().values() if check.snapshot]
+
+
+def judge(module: Any) -> list[Any]:
+    return list(Suite(Subject(module, "subject"), diagnose=False).run(MODEL_CHECKS))
+
+
+def test_one_mistake_reads_as_one_failure() -> None:
+    outcomes = {r.check.id: r for r in judge(OracleAdapters(ForgottenGain, torch.float32))}
+    assert [name for name, r in outcomes.items() if r.outcome == "failed"] == ["components.rmsnorm"]
+    for name in ("components.transformer_block", "assembly.transformer_lm", "assembly.transformer_lm_one_token"):
+        assert outcomes[name].outcome == "blocked"
+        assert outcomes[name].blocked_by == "components.rmsnorm"
+    assert outcomes["components.swiglu"].outcome == "passed"
+    assert verdict_line(list(outcomes.values())).startswith("1 of 16 required checks failed, 5 more wait")
+
+
+def test_a_check_that_passes_is_passed_whatever_it_builds_on() -> None:
+    adapters, right = OracleAdapters(dtype=torch.float32), OracleAdapters(dtype=torch.float32)
+    adapters.run_rmsnorm = lambda **arguments: 2 * right.run_rmsnorm(**arguments)  # type: ignore[method-assign]
+    outcomes = {result.check.id: result.outcome for result in judge(adapters)}
+    assert outcomes["components.rmsnorm"] == "failed"
+    assert outcomes["components.transformer_block"] == "passed"
+
+
+def test_blank_and_absent_entry_points_are_told_in_one_line_each() -> None:
+    def run_transformer_lm(**arguments: Any) -> Any:
+        raise NotImplementedError
+
+    reference = OracleAdapters(dtype=torch.float32)
+    results = judge(SimpleNamespace(run_silu=reference.run_silu, run_transformer_lm=run_transformer_lm))
+    counts = summary(results)
+    assert counts == dict.fromkeys(OUTCOMES, 0) | {"passed": 1, "blank": 4, "skipped": 11}
+    assert blank_lines(results) == ["run_transformer_lm is blank: it raises NotImplementedError (4 checks wait)"]
+    assert verdict_line(results) == "4 of 16 required checks wait for blank entry points"
+    assert any(result.message == "run_rope is not defined in subject" for result in results)
+
+
+def test_results_are_kept() -> None:
+    calls = []
+
+    def run_silu(in_features: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return OracleAdapters(dtype=torch.float32).run_silu(in_features)
+
+    suite = Suite(Subject(SimpleNamespace(run_silu=run_silu), "subject"))
+    check = all_checks()["components.silu"]
+    assert suite.result(check) is suite.result(check)
+    assert len(calls) == 1
+
+
+def test_json_has_every_field_that_a_program_reads() -> None:
+    results = judge(OracleAdapters(ForgottenGain, torch.float32))
+    data = to_json(Subject(SimpleNamespace(), "subject"), results)
+    assert data["subject"] == "subject"
+    assert set(data["summary"]) == set(OUTCOMES)
+    failed = next(entry for entry in data["checks"] if entry["outcome"] == "failed")
+    assert failed["error_in_noise"] > 16
+    assert failed["message"] == "run_rmsnorm differs from the reference"
+    blocked = next(entry for entry in data["checks"] if entry["outcome"] == "blocked")
+    assert blocked["blocked_by"] == failed["id"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("components.silu", {"components.silu"}),
+        ("snapshot_that_nobody_has", set()),
+        ("components.silu or components.softmax and not 4d", {"components.silu", "components.softmax"}),
+    ],
+)
+def test_selection(expression: str, expected: set[str]) -> None:
+    chosen = {check.id for check in select(expression)}
+    assert {name for name in chosen if all_checks()[name].snapshot} == expected
+
+
+def test_every_check_explains_itself_and_waits_only_for_what_runs_before() -> None:
+    for check in all_checks().values():
+        assert check.title, check.id
+        assert check.group in GROUPS
+
+
+def test_no_circle_of_prerequisites() -> None:
+    def depth(name: str, seen: tuple[str, ...] = ()) -> int:
+        assert name not in seen, f"circle: {' -> '.join((*seen, name))}"
+        return 1 + max((depth(other, (*seen, name)) for other in all_checks()[name].after), default=0)
+
+    assert all(depth(name) < 12 for name in all_checks())
