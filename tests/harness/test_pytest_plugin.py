@@ -16,7 +16,19 @@ pytest_plugins = ["pytester"]
 CHECKS = all_checks()
 """Imported here once, with all that the plugin needs: an inner run forgets what it imported itself."""
 
-PLUGINS = ["-p", "cs336_harness.pytest_plugin", "-p", "no:hypothesispytest", "-p", "no:jaxtyping", "-p", "no:timeout"]
+PLUGINS = [
+    "--code-highlight=no",
+    "-p",
+    "cs336_harness.pytest_plugin",
+    "-p",
+    "no:hypothesispytest",
+    "-p",
+    "no:jaxtyping",
+    "-p",
+    "no:timeout",
+    "-p",
+    "no:logging",
+]
 """Only what is tested: other plugins cost a second a run."""
 
 RIGHT = """
