@@ -39,13 +39,13 @@ NOISE_SEEDS = (1, 2)
 WORST_SHOWN = 3
 
 
-def _perturbed(value: Any, half_unit: float, draw: torch.Generator) -> Any:
+def perturbed(value: Any, half_unit: float, draw: torch.Generator) -> Any:
     """The argument with every floating element moved to one end of its rounding interval; anything else as it is."""
     if isinstance(value, Tensor) and value.is_floating_point():
         signs = torch.randint(0, 2, value.shape, generator=draw, dtype=torch.float64) * 2 - 1
         return value.detach().to(torch.float64) * (1 + half_unit * signs)
     if isinstance(value, Mapping):
-        return {name: _perturbed(item, half_unit, draw) for name, item in value.items()}
+        return {name: perturbed(item, half_unit, draw) for name, item in value.items()}
     return value
 
 
@@ -59,7 +59,7 @@ def rounding_noise(
     half_unit = HALF_UNIT[dtype]
     moved = 0.0
     for seed in NOISE_SEEDS:
-        shaken = reference(**_perturbed(arguments, half_unit, generator(seed)))
+        shaken = reference(**perturbed(arguments, half_unit, generator(seed)))
         moved = max(moved, _largest((shaken - expected).abs()))
     return moved + half_unit * _largest(expected.abs())
 

@@ -23,7 +23,7 @@ REFERENCE = OracleAdapters()
 """The oracle behind the contract's entry points, float64."""
 
 
-class _RoundedFrequencies(Oracle):
+class RoundedFrequencies(Oracle):
     """Rotary frequencies half a float32 unit off: a float32 angle at position p carries an error of p · 2^-24."""
 
     def inverse_frequencies(self, d_head: int, theta: float) -> Tensor:
@@ -31,7 +31,7 @@ class _RoundedFrequencies(Oracle):
         return super().inverse_frequencies(d_head, theta) * (1 + HALF_UNIT[torch.float32])
 
 
-_ROUNDED_REFERENCE = OracleAdapters(_RoundedFrequencies)
+_ROUNDED_REFERENCE = OracleAdapters(RoundedFrequencies)
 
 
 def judge_snapshot(subject: Subject, name: str, axes: tuple[str, ...] = CHANNELS) -> float:
