@@ -206,6 +206,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _summarise(judged: Any, terminalreporter: Any) -> None:
+    from cs336_harness.progress import progress_lines
     from cs336_harness.report import blank_lines
 
     results = list(judged.results())
@@ -216,3 +217,7 @@ def _summarise(judged: Any, terminalreporter: Any) -> None:
             terminalreporter.section(heading, sep="-")
             for line in lines:
                 terminalreporter.write_line(line)
+    if results:
+        terminalreporter.section("where you stand", sep="-")
+        for line in progress_lines(results):
+            terminalreporter.write_line(line)

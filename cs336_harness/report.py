@@ -15,6 +15,7 @@ from rich.text import Text
 
 from cs336_harness.checks.registry import TASKS
 from cs336_harness.loading import provenance
+from cs336_harness.progress import progress_lines
 from cs336_harness.subject import Subject
 from cs336_harness.suite import OUTCOMES, Result, summary
 
@@ -64,6 +65,13 @@ def print_report(
     _print_blank(console, results)
     _print_skipped(console, results)
     console.print(_summary_line(results, seconds))
+    print_progress(console, results)
+
+
+def print_progress(console: Console, results: Sequence[Result]) -> None:
+    """Where the learner stands."""
+    for line in progress_lines(results):
+        console.print(Text(line, "green" if line.startswith("  ✓") else ""))
 
 
 def _counts(results: Sequence[Result]) -> Text:
