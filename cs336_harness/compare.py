@@ -1,14 +1,14 @@
 """Tolerances, and what a mismatch says.
 
-**Noise.** Float32 keeps 24 bits, so every input of a computation already stands for an interval of half a unit in its last
-place. The noise of a result is how far it moves, at most, when every input (weights too) is pushed to a random end of that
-interval, plus the rounding of the result itself. It is measured on the float64 oracle for each comparison: a long sum or a
-deep model earns a wider noise by its own arithmetic, not by a guess.
+**Noise.** Float32 keeps 24 bits, so every input of a computation already stands for an interval of half a unit in its
+last place. The noise of a result is how far it moves, at most, when every input (weights too) is pushed to a random end
+of that interval, plus the rounding of the result itself. It is measured on the float64 oracle for each comparison: a
+long sum or a deep model earns a wider noise by its own arithmetic, not by a guess.
 
-**Tolerance.** A correct float32 decoder rounds after every operation, not only at its inputs, and in an order of its own. The
-errors of the variations that are correct (fused or explicit attention, sqrt or rsqrt, either order of a matrix multiply,
-complex rotary numbers) stay under a fifth of :data:`TOLERANCE_IN_NOISE` times the noise, and every defect that can change
-an output lies ten tolerances or more away; ``benchmarks/tolerances.py`` prints both.
+**Tolerance.** A correct float32 decoder rounds after every operation, not only at its inputs, and in an order of its
+own. The errors of the variations that are correct (fused or explicit attention, sqrt or rsqrt, either order of a matrix
+multiply, complex rotary numbers) stay under a fifth of :data:`TOLERANCE_IN_NOISE` times the noise, and every defect
+that can change an output lies ten tolerances or more away; ``benchmarks/tolerances.py`` prints both.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Comparison:
         mean = float(finite.mean()) if finite.numel() else math.inf
         lines = [
             f"shape {tuple(errors.shape)}: {int(differs.sum())} of {errors.numel()} elements differ",
-            f"largest error {_largest(errors):.3g}, mean {mean:.3g}; that is {self.error_in_noise:.3g} times the rounding"
-            f" noise {self.noise:.2g}, and {TOLERANCE_IN_NOISE:g} times is allowed",
+            f"largest error {_largest(errors):.3g}, mean {mean:.3g}; rounding explains {self.noise:.2g},"
+            f" so the largest is {self.error_in_noise:.3g} times the noise; {TOLERANCE_IN_NOISE:g} times is allowed",
         ]
         first = next(self.wrong(), None)
         if first is not None:

@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """One function of ``adapters.py``: its name, its arguments in order, and how many of them the harness passes by position."""
+    """One function of ``adapters.py``: its name, its arguments in order, and how many the harness passes by position."""
 
     name: str
     arguments: tuple[str, ...]
@@ -57,7 +57,7 @@ MODEL_ENTRY_POINTS: dict[str, EntryPoint] = {
         EntryPoint("run_softmax", ("in_features", "dim"), positional=1),
     )
 }
-"""The twelve entry points of CS336 assignment 1 (2026 handout, section 3). The course calls silu and softmax by position."""
+"""The twelve entry points of CS336 assignment 1, section 3 (2026). The course calls silu and softmax by position."""
 
 _SIZES = ("d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff")
 

@@ -1,7 +1,7 @@
 """Seeded weights, token ids and features for a shape, scaled so that no fault can hide.
 
-Gains are random and far from one; attention is clearly non-uniform and not saturated; the embedding is small enough that eps
-matters; token ids include 0 and V - 1. (DESIGN.md, "Inputs that cannot hide a fault".)
+Gains are random and far from one; attention is clearly non-uniform and not saturated; the embedding is small enough
+that eps matters; token ids include 0 and V - 1. (DESIGN.md, "Inputs that cannot hide a fault".)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def make_weight(name: str, size: tuple[int, ...], seed: int) -> Tensor:
 
 
 def make_weights(shape: DecoderShape, seed: int) -> dict[str, Tensor]:
-    """Every weight of a shape under its canonical name, float32. A tied shape has one tensor under both vocabulary names."""
+    """Every weight by its canonical name, float32. A tied shape has one tensor under both vocabulary names."""
     weights = {
         name: make_weight(name, size, seed=1000 * seed + index)
         for index, (name, size) in enumerate(shape.weight_shapes().items())
@@ -55,7 +55,7 @@ def make_weights(shape: DecoderShape, seed: int) -> dict[str, Tensor]:
 
 
 def make_token_ids(shape: DecoderShape, batch: int, time: int, seed: int) -> Tensor:
-    """Token ids (batch, time), int64, no row like another; the ids 0 and V - 1 both occur when there is room for them."""
+    """Token ids (batch, time), int64, no row like another; 0 and V - 1 both occur when there is room for them."""
     token_ids = torch.randint(shape.vocab_size, (batch, time), generator=generator(seed))
     if batch * time >= 2:
         token_ids.view(-1)[-1] = 0

@@ -1,7 +1,7 @@
 """Finds and imports an adapters module from anywhere, with its own package, its own directory and its own quirks.
 
-A CS336 repository is imported as its author's tests import it: as ``tests.adapters``, from the repository's root, with the
-root first on the path. Whatever of the same name is installed here stays out of its way.
+A CS336 repository is imported as its author's tests import it: as ``tests.adapters``, from the repository's root, with
+the root first on the path. Whatever of the same name is installed here stays out of its way.
 """
 
 from __future__ import annotations
@@ -142,20 +142,29 @@ def _answer_for_versions(root: Path) -> None:
     with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
         versions[str(project.get("name"))] = str(project.get("version", "0"))
-    normal = {name.lower().replace("-", "_"): version for name, version in versions.items()}
-    original = getattr(importlib.metadata.version, "__wrapped__", importlib.metadata.version)
+    _Versions({name.lower().replace("-", "_"): version for name, version in versions.items()}).install()
 
-    def version(distribution_name: str) -> str:
+
+class _Versions:
+    """``importlib.metadata.version`` that knows a few names more than what is installed."""
+
+    def __init__(self, known: dict[str, str]) -> None:
+        self.known = known
+        current = importlib.metadata.version
+        self.installed = current.installed if isinstance(current, _Versions) else current
+
+    def install(self) -> None:
+        """Takes the function's place; a later subject's takes this one's."""
+        vars(importlib.metadata)["version"] = self
+
+    def __call__(self, distribution_name: str) -> str:
         try:
-            return original(distribution_name)
+            return self.installed(distribution_name)
         except importlib.metadata.PackageNotFoundError:
-            known = normal.get(distribution_name.lower().replace("-", "_"))
+            known = self.known.get(distribution_name.lower().replace("-", "_"))
             if known is None:
                 raise
             return known
-
-    version.__wrapped__ = original  # type: ignore[attr-defined]
-    importlib.metadata.version = version
 
 
 def _import(file: Path, module_name: str, root: Path) -> ModuleType:

@@ -28,9 +28,11 @@ def _float64_dict(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def partial_shape(**sizes: Any) -> DecoderShape:
     """A shape of which only some sizes matter; the others are zero."""
-    blank = dict.fromkeys(("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff"), 0)
-    blank["num_kv_heads"] = sizes.get("num_heads", 0)
-    return DecoderShape(**{**blank, "norm_eps": NORM_EPS, **sizes})
+    names = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff")
+    values: dict[str, Any] = dict.fromkeys(names, 0)
+    values.update(num_kv_heads=sizes.get("num_heads", 0), norm_eps=NORM_EPS)
+    values.update(sizes)
+    return DecoderShape(**values)
 
 
 def refuse_sizes_that_do_not_fit(shape: DecoderShape) -> None:

@@ -1,8 +1,8 @@
 """The same checks as pytest tests: options, failure sections, outcomes of their own, and a summary.
 
 A judging test module is a list of :func:`judged_by` and :func:`judged_by_each`; neither holds any logic of its own. The
-outcomes of :mod:`cs336_harness.suite` become pytest's: a failed check fails; a blank entry point fails, in one line; a blocked,
-skipped or advisory check does not.
+outcomes of :mod:`cs336_harness.suite` become pytest's: a failed check fails; a blank entry point fails, in one line; a
+blocked, skipped or advisory check does not.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def judged_by_the_rest_of(prefix: str, module: dict[str, Any]) -> Callable[..., 
     """Like :func:`judged_by_each`, without the checks that ``module`` already has a test of its own for."""
     from cs336_harness.checks import find
 
-    named = {mark.args[0] for test in module.values() for mark in getattr(test, "pytestmark", ()) if mark.name == "check"}
+    marks = [mark for test in module.values() for mark in getattr(test, "pytestmark", ()) if mark.name == "check"]
+    named = {mark.args[0] for mark in marks}
     return _judged_by_each([item for item in find(prefix) if item.id not in named])
 
 

@@ -17,7 +17,7 @@ from cs336_harness.checks.registry import TASKS
 from cs336_harness.loading import provenance
 from cs336_harness.progress import progress_lines
 from cs336_harness.subject import Subject
-from cs336_harness.suite import OUTCOMES, Result, summary
+from cs336_harness.suite import Result, summary
 
 MARKS = {"passed": "✓", "failed": "✗", "blank": "○", "blocked": "·", "skipped": "-", "advisory": "!"}
 STYLES = {
@@ -101,7 +101,7 @@ def _check_table(results: Sequence[Result]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False)
     for result in results:
         mark = Text(MARKS[result.outcome], STYLES[result.outcome])
-        table.add_row(mark, Text(result.check.id), Text(f"{1000 * result.seconds:.0f} ms", "dim"))
+        table.add_row(mark, result.check.id, Text(f"{1000 * result.seconds:.0f} ms", "dim"))
     return Padding(table, (1, 0, 0, 0))
 
 
@@ -189,3 +189,17 @@ def verdict_line(results: Sequence[Result]) -> str:
     if counts["skipped"]:
         return "every required check that could run passed"
     return "all required checks passed"
+
+
+def write_plots(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Writes the influence map of every failure that has one as a PNG; gives the files."""
+    from cs336_harness.influence import write_influence_plot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for result in results:
+        if result.failure is not None and result.failure.evidence.influence is not None:
+            path = folder / f"{result.check.id.replace('[', '-').rstrip(']')}.png"
+            write_influence_plot(result.failure.evidence.influence, path)
+            written.append(path)
+    return written

@@ -1,8 +1,8 @@
 """Public snapshots: inputs, weights and expected outputs as safetensors, made by the oracle from a recipe.
 
-A recipe is a name, an entry point and a seeded function that makes the arguments; the file is what the recipe gave when it
-was last written. Reading never recomputes anything; it checks the digest, so that a damaged or edited file is named and not
-compared against.
+A recipe is a name, an entry point and a seeded function that makes the arguments; the file is what the recipe gave when
+it was last written. Reading never recomputes anything; it checks the digest, so that a damaged or edited file is named
+and not compared against.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The subject: whatever is being judged, known only through the entry points of its adapters module.
 
-A call gives the subject its own copy of every argument, takes nothing on trust about what comes back, and turns whatever
-goes wrong into one clear line.
+A call gives the subject its own copy of every argument, takes nothing on trust about what comes back, and turns
+whatever goes wrong into one clear line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 import io
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -52,8 +52,9 @@ class Visit:
 class Subject:
     """A decoder behind its entry points.
 
-    ``module`` is anything with the entry points as attributes: an imported ``adapters.py`` or an object. ``name`` is what
-    messages call it; ``root`` is the directory that its files live under and that calls run in (None for an object).
+    ``module`` is anything with the entry points as attributes: an imported ``adapters.py`` or an object. ``name`` is
+    what messages call it; ``root`` is the directory that its files live under and that calls run in (None for an
+    object).
     """
 
     def __init__(self, module: ModuleType | Any, name: str, root: Path | None = None, path: Path | None = None) -> None:
@@ -78,7 +79,7 @@ class Subject:
         return "blank" if "NotImplementedError" in code.co_names and loads_nothing_else else "filled"
 
     @contextlib.contextmanager
-    def at_home(self) -> Iterator[None]:
+    def at_home(self) -> Generator[None, None, None]:
         """Runs in the subject's directory, keeps its prints to itself, and leaves PyTorch's global state as found.
 
         What the subject had made of that state is kept in :attr:`last_visit`.
@@ -150,7 +151,7 @@ class Subject:
         return self.checked(entry_point, result, shape, evidence)
 
     def checked(self, what: str, result: Any, shape: tuple[int, ...], evidence: Evidence | None = None) -> Tensor:
-        """``result`` if it is a finite floating tensor of ``shape``, brought to the CPU; :class:`CheckFailure` otherwise."""
+        """``result``, on the CPU, if it is a finite floating tensor of ``shape``; :class:`CheckFailure` otherwise."""
         evidence = evidence or Evidence()
         if not isinstance(result, Tensor):
             kind = "nothing (is a return statement missing?)" if result is None else f"a {type(result).__name__}"
@@ -168,10 +169,8 @@ class Subject:
         if bool(not_finite.any()):
             first = tuple(not_finite.nonzero()[0].tolist())
             value = "NaN" if bool(result[first].isnan()) else "an infinity"
-            raise CheckFailure(
-                f"{what} returned {value} in {int(not_finite.sum())} of {result.numel()} elements, the first at {first}",
-                evidence,
-            )
+            count = f"{int(not_finite.sum())} of {result.numel()} elements"
+            raise CheckFailure(f"{what} returned {value} in {count}, the first at {first}", evidence)
         return result
 
     def refusal(self, entry_point: str, **arguments: Any) -> ValueError | None:

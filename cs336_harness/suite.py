@@ -16,8 +16,8 @@ Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "blank", "blocked", "skipped", "advisory")
 """What can become of a check.
 
-``blank``: an entry point that it needs is not written yet. ``blocked``: it fails, and so does a check that it builds on.
-``skipped``: the module does not define an entry point that it needs. ``advisory``: it fails and may.
+``blank``: an entry point that it needs is not written yet. ``blocked``: it fails, and so does a check that it builds
+on. ``skipped``: the module does not define an entry point that it needs. ``advisory``: it fails and may.
 """
 
 
@@ -63,6 +63,7 @@ class Suite:
         self.subject = subject
         self.diagnose = diagnose
         self._results: dict[str, Result] = {}
+        self._under_way: set[str] = set()
 
     def run(self, checks: Iterable[Check]) -> Iterator[Result]:
         """The result of each check in turn."""
@@ -77,7 +78,9 @@ class Suite:
         """What becomes of the check. The checks it builds on are run first, but only if it fails."""
         known = self._results.get(check.id)
         if known is None:
+            self._under_way.add(check.id)
             known = self._results[check.id] = self._judge(check)
+            self._under_way.remove(check.id)
         return known
 
     def _judge(self, check: Check) -> Result:
@@ -118,7 +121,7 @@ class Suite:
     def _root_cause(self, check: Check, failure: CheckFailure) -> str | None:
         """The first failing check that this one or its failure builds on, followed to its own root."""
         for other in (*check.after, *failure.after):
-            if other == check.id:
+            if other in self._under_way:  # two failures that name each other: the one asked for first stands
                 continue
             before = self.result(all_checks()[other])
             if before.outcome == "failed":

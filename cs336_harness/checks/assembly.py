@@ -19,7 +19,8 @@ AFTER = ["components.embedding", "components.transformer_block"]
 def transformer_lm(subject: Subject) -> float:
     """Raw logits of the whole decoder: embedding, blocks in order, final norm, head.
 
-    Usually broken by a missing final norm, a softmax at the end, theta not passed on, or layers loaded in the wrong order.
+    Usually broken by a missing final norm, a softmax at the end, theta not passed on, or layers loaded in the wrong
+    order.
     """
     return judge_snapshot(subject, "transformer_lm", LOGITS)
 
