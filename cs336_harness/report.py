@@ -55,7 +55,7 @@ def print_report(
     console: Console, results: Sequence[Result], seconds: float, *, verbose: bool = False, hint: bool = False
 ) -> None:
     """The whole verdict: a row for each task, then every failure in full, then one line that sums up."""
-    console.print(_task_table(results))
+    console.print(_task_table(results), crop=False)
     if verbose:
         console.print(_check_table(results))
     for result in results:
@@ -78,7 +78,7 @@ def _counts(results: Sequence[Result]) -> Text:
     text = Text()
     for outcome, number in summary(results).items():
         if number:
-            text.append(f"{MARKS[outcome]} {number} {outcome}  ", STYLES[outcome])
+            text.append(f"{MARKS[outcome]} {number}  ", STYLES[outcome])
     return text
 
 
@@ -92,7 +92,7 @@ def _task_table(results: Sequence[Result]) -> Table:
         own = [result for result in results if result.check.task == task]
         if own:
             errors = [r.error_in_noise for r in own if r.error_in_noise is not None and r.outcome == "passed"]
-            largest = f"{max(errors):.2g} × rounding noise" if errors else ""
+            largest = f"{max(errors):.2g} × noise" if errors else ""
             table.add_row(task, f"§{section}", _counts(own), Text(largest, "dim"))
     return table
 
@@ -170,10 +170,12 @@ def _print_skipped(console: Console, results: Sequence[Result]) -> None:
 
 
 def _summary_line(results: Sequence[Result], seconds: float) -> Text:
-    verdict = verdict_line(results)
     style = "bold red" if any(result.stops_exit_zero for result in results) else "bold green"
-    counts = ", ".join(f"{number} {outcome}" for outcome, number in summary(results).items() if number)
-    return Text.assemble("\n", (verdict, style), f"  {counts} in {seconds:.1f} s")
+    line = Text.assemble("\n", (verdict_line(results), style), "\n")
+    for outcome, number in summary(results).items():
+        if number:
+            line.append(f"{MARKS[outcome]} {number} {outcome}  ", STYLES[outcome])
+    return line.append(f"in {seconds:.1f} s", "dim")
 
 
 def verdict_line(results: Sequence[Result]) -> str:

@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 import io
 import os
+import textwrap
 import traceback
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -24,6 +25,10 @@ from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence
 
 Result = TypeVar("Result")
+
+
+MESSAGE_WIDTH = 300
+"""How much of the text of a subject's own exception is shown."""
 
 
 def own_copy(value: Any) -> Any:
@@ -63,6 +68,11 @@ class Subject:
         self.root = root
         self.path = path
         self.last_visit: Visit | None = None
+
+    @property
+    def short_name(self) -> str:
+        """The file's path within the subject's own directory; the name where there is none."""
+        return str(self.path.relative_to(self.root)) if self.path is not None and self.root is not None else self.name
 
     def has(self, entry_point: str) -> bool:
         """Whether the module defines the entry point, filled in or blank."""
@@ -111,7 +121,7 @@ class Subject:
         """
         point = ENTRY_POINTS[entry_point]
         if not self.has(entry_point):
-            raise AbsentEntryPoint(entry_point, self.name)
+            raise AbsentEntryPoint(entry_point, self.short_name)
         given = {name: own_copy(value) for name, value in arguments.items()} if copy else dict(arguments)
         positional = [given.pop(name) for name in point.arguments[: point.positional]]
         function = getattr(self.module, entry_point)
@@ -215,8 +225,8 @@ class Subject:
         return bool(own) and own[-1] == frames[-1] and (frames[-1].line or "").startswith("raise")
 
     def _failure(self, what: str, error: BaseException, evidence: Evidence) -> CheckFailure:
-        text = str(error).strip().splitlines()
-        message = f"{what} raised {type(error).__name__}" + (f": {text[0]}" if text else "")
+        text = textwrap.shorten(str(error), MESSAGE_WIDTH, placeholder=" …")
+        message = f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")
         for frame in self.own_frames(error)[-6:]:
             place = frame.filename
             if self.root is not None:

@@ -103,7 +103,7 @@ class Suite:
     def _attempt(self, check: Check, states: dict[str, str]) -> Result:
         for name, state in states.items():
             if state == "absent":
-                return Result(check, "skipped", message=str(AbsentEntryPoint(name, self.subject.name)))
+                return Result(check, "skipped", message=str(AbsentEntryPoint(name, self.subject.short_name)))
         for name, state in states.items():
             if state == "blank":
                 return Result(check, "blank", message=str(BlankEntryPoint(name)))
