@@ -6,7 +6,13 @@ from cs336_harness.checks.judging import LOGITS, judge_snapshot
 from cs336_harness.checks.registry import check
 from cs336_harness.subject import Subject
 
-AFTER = ["components.embedding", "components.transformer_block"]
+AFTER = [
+    "components.embedding",
+    "components.transformer_block",
+    "components.batch_and_heads[transformer_lm]",
+    "configuration.run_rope_theta",
+    "configuration.raw_logits[run_transformer_lm]",
+]
 
 
 @check(

@@ -1,1 +1,390 @@
-"""Configuration: every size has its effect, and sizes that do not fit are refused."""
+"""Configuration: every size has its effect, and sizes or inputs that do not fit are refused before anything is made."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cs336_harness.assembly import ASSEMBLY, build
+from cs336_harness.checks.judging import attempt, same_numbers
+from cs336_harness.checks.registry import check
+from cs336_harness.failures import CheckFailure, Evidence
+from cs336_harness.inputs import make_token_ids, make_weights
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject import Subject
+
+SHAPE = DecoderShape(
+    vocab_size=23,
+    context_length=13,
+    d_model=24,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    d_ff=64,
+    rope_theta=100.0,
+)
+"""A small model, grouped as 6 over 2, that each check changes in one place."""
+
+MHA = SHAPE.replace(num_kv_heads=6)
+"""The same without groups, for ``run_transformer_lm``, which knows none."""
+
+RUN = "run_transformer_lm"
+
+
+def run_arguments(shape: DecoderShape, token_ids: Tensor, **changes: Any) -> dict[str, Any]:
+    """Arguments of ``run_transformer_lm`` for a shape without groups."""
+    names = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff", "rope_theta")
+    sizes = {name: getattr(shape, name) for name in names}
+    return {**sizes, "weights": make_weights(shape, seed=76), "in_indices": token_ids, **changes}
+
+
+@check("configuration.model_builds", task="transformer_lm", needs=ASSEMBLY)
+def model_builds(subject: Subject) -> None:
+    """A model is built, names all its weights, takes weights of ours, and gives logits of shape (batch, time, vocab).
+
+    Everything else that is asked of an assembled model builds on this.
+    """
+    model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
+    own = {id(parameter) for parameter in model.module.parameters()}
+    for name, parameter in model.parameters.items():
+        if id(parameter) not in own:
+            raise CheckFailure(
+                f"get_transformer_lm_weights gives a Parameter for {name} that is not in model.parameters();"
+                " it must give the model's own",
+                model.evidence(),
+            )
+    logits = model.logits(make_token_ids(SHAPE, batch=3, time=5, seed=77))
+    if logits.dtype != torch.float32:
+        got = str(logits.dtype).removeprefix("torch.")
+        raise CheckFailure(f"the logits of a float32 model are {got}; they must be float32 too", model.evidence())
+
+
+@check(
+    "configuration.no_other_parameters",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["configuration.model_builds", "configuration.num_layers_counts"],
+)
+def no_other_parameters(subject: Subject) -> None:
+    """The model trains the weights of the contract and no others.
+
+    Usually broken by biases, learned positions, or a norm too many.
+    """
+    model = build(subject, SHAPE)
+    named = {id(parameter) for parameter in model.parameters.values()}
+    for name, parameter in model.module.named_parameters():
+        if parameter.requires_grad and id(parameter) not in named:
+            raise CheckFailure(
+                f"the model trains {name} of shape {tuple(parameter.shape)}, which is none of the contract's weights;"
+                " a correct decoder has no biases, no learned positions and no other norms",
+                model.evidence(),
+            )
+
+
+SIZES: dict[str, int] = {"vocab_size": 29, "d_model": 36, "num_layers": 3, "num_kv_heads": 3, "d_ff": 128}
+"""Another value of each size that the shapes of the weights depend on."""
+
+
+def _sizes(subject: Subject, shape: DecoderShape) -> dict[str, tuple[int, ...]]:
+    model = subject.invoke("get_transformer_lm", copy=False, grad=True, **shape.model_arguments())
+    weights = subject.invoke("get_transformer_lm_weights", copy=False, grad=True, model=model)
+    return {name: tuple(weight.shape) for name, weight in weights.items() if isinstance(weight, nn.Parameter)}
+
+
+for _field, _other in SIZES.items():
+
+    @check(
+        f"configuration.{_field}_counts",
+        task="transformer_lm",
+        needs=ASSEMBLY,
+        after=["configuration.model_builds"],
+    )
+    def size_counts(subject: Subject, field: str = _field, other: int = _other) -> None:
+        """Another value of one size gives a model with other weights, as the contract lists them.
+
+        Usually broken by a size that is written into the code, derived from another one, or not passed on.
+        """
+        shape = SHAPE.replace(**{field: other})
+        if _sizes(subject, SHAPE) == _sizes(subject, shape):
+            raise CheckFailure(
+                f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights",
+                Evidence(entry_point="get_transformer_lm", arguments=shape.model_arguments()),
+            )
+        model = build(subject, shape, make_weights(shape, seed=76))
+        model.logits(make_token_ids(shape, batch=2, time=5, seed=77))
+
+
+@check("configuration.num_heads_counts", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
+def num_heads_counts(subject: Subject) -> None:
+    """Another number of heads leaves the weights' shapes alone and changes the logits.
+
+    Usually broken by a head size that is written into the code.
+    """
+    shape = SHAPE.replace(num_heads=3, num_kv_heads=1)
+    _require_other_logits(subject, "num_heads", SHAPE, shape)
+
+
+@check("configuration.rope_theta_counts", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
+def rope_theta_counts(subject: Subject) -> None:
+    """Another theta changes the logits of the same weights.
+
+    Usually broken by a theta that is not passed on to the rotation.
+    """
+    _require_other_logits(subject, "rope_theta", SHAPE, SHAPE.replace(rope_theta=10000.0))
+
+
+def _require_other_logits(subject: Subject, field: str, shape: DecoderShape, other: DecoderShape) -> None:
+    token_ids = make_token_ids(shape, batch=2, time=9, seed=77)
+    one, two = (
+        # k and v keep their shape, 2 heads of 4 channels or 1 of 8, so that both models take the same weights
+        build(subject, each, make_weights(each, seed=76)).logits(token_ids)
+        for each in (shape, other)
+    )
+    if same_numbers(one, two):
+        raise CheckFailure(
+            f"get_transformer_lm ignores {field}: {getattr(shape, field):g} and {getattr(other, field):g} give the same"
+            " logits",
+            Evidence(entry_point="get_transformer_lm", arguments=other.model_arguments()),
+        )
+
+
+@check("configuration.run_rope_theta", task="transformer_lm", needs=[RUN])
+def run_rope_theta(subject: Subject) -> None:
+    """The theta that ``run_transformer_lm`` is given reaches the rotation.
+
+    Usually broken by a model that does not pass theta on to its blocks.
+    """
+    arguments = run_arguments(MHA, make_token_ids(MHA, batch=2, time=9, seed=77))
+    size = (2, 9, MHA.vocab_size)
+    results = [attempt(subject, RUN, size, **{**arguments, "rope_theta": theta}) for theta in (10000.0, 10.0)]
+    if same_numbers(*results):
+        raise CheckFailure(
+            f"{RUN} does not pass rope_theta on: 10000 and 10 give the same logits;"
+            " a correct decoder turns queries and keys with the theta it is given",
+            Evidence(entry_point=RUN, arguments={**arguments, "rope_theta": 10.0}),
+        )
+
+
+# Huge, so that making any matrix before the sizes are checked fails at once instead of using memory: the smallest has
+# 4e14 bytes, more than a process can address.
+HUGE = DecoderShape(
+    vocab_size=10**8,
+    context_length=16,
+    d_model=12 * 10**6,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    d_ff=10**8,
+)
+
+DO_NOT_FIT: dict[str, tuple[str, list[dict[str, int]]]] = {
+    "heads_that_do_not_divide": (
+        "d_model must be a multiple of num_heads",
+        [{"d_model": HUGE.d_model + 1}, {"num_heads": 7, "num_kv_heads": 7}],
+    ),
+    "kv_heads_that_do_not_divide": (
+        "num_heads must be a multiple of num_kv_heads",
+        [{"num_kv_heads": 4}, {"num_kv_heads": 12}],
+    ),
+    "odd_head_size": ("rotary positions need an even head size", [{"d_model": 6 * 1999999}]),
+    "zero": (
+        "every size must be positive",
+        [{name: 0} for name in ("vocab_size", "context_length", "d_model", "num_heads", "num_kv_heads", "d_ff")],
+    ),
+    "negative": (
+        "every size must be positive",
+        [
+            {name: -2}
+            for name in (
+                "vocab_size",
+                "context_length",
+                "d_model",
+                "num_layers",
+                "num_heads",
+                "num_kv_heads",
+                "d_ff",
+            )
+        ],
+    ),
+}
+
+
+def _refusal_of(subject: Subject, changes: dict[str, int]) -> CheckFailure | None:
+    """Nothing when the sizes are refused with a ``ValueError``; otherwise what happened in its place."""
+    arguments = HUGE.replace(**changes).model_arguments()
+    given = ", ".join(f"{name} {value}" for name, value in changes.items())
+    evidence = Evidence(entry_point="get_transformer_lm", arguments=arguments)
+    try:
+        subject.invoke("get_transformer_lm", copy=False, **arguments)
+    except CheckFailure as failure:
+        if isinstance(failure.__cause__, ValueError):
+            return None
+        got = type(failure.__cause__).__name__ if failure.__cause__ else "no ValueError"
+        return CheckFailure(
+            f"get_transformer_lm raised {got} for {given} where it must raise ValueError before making any weight",
+            evidence,
+        )
+    return CheckFailure(f"get_transformer_lm takes {given}", evidence)
+
+
+@check(
+    "configuration.refuses",
+    task="transformer_lm",
+    needs=["get_transformer_lm"],
+    after=["configuration.model_builds"],
+    cases=DO_NOT_FIT,
+)
+def refuses(subject: Subject, case: tuple[str, list[dict[str, int]]]) -> None:
+    """Sizes that do not fit raise ``ValueError`` before any weight is made.
+
+    The other sizes are huge: a model that makes its weights first fails to, at once. Usually broken by a bare
+    ``assert``, by integer division that silently drops channels, or by finding out in the forward pass.
+    """
+    rule, all_changes = case
+    for changes in all_changes:
+        failure = _refusal_of(subject, changes)
+        if failure is not None:
+            raise CheckFailure(f"{failure.message}; {rule}", failure.evidence)
+
+
+@check(
+    "configuration.refuses_theta",
+    task="transformer_lm",
+    needs=["get_transformer_lm"],
+    after=["configuration.model_builds"],
+    advisory=True,
+)
+def refuses_theta(subject: Subject) -> None:
+    """A theta of zero, or below, raises ``ValueError``: its powers are no frequencies."""
+    for theta in (0, -100):
+        failure = _refusal_of(subject, {"rope_theta": theta})
+        if failure is not None:
+            raise CheckFailure(f"{failure.message}; rope_theta must be positive", failure.evidence)
+
+
+@check(
+    "configuration.full_context",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["configuration.model_builds"],
+)
+def full_context(subject: Subject) -> None:
+    """As many tokens as ``context_length`` are taken.
+
+    Usually broken by >= in place of > in the refusal, or by a table that is one row short.
+    """
+    model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
+    limit = SHAPE.context_length
+    try:
+        model.logits(make_token_ids(SHAPE, batch=2, time=limit, seed=77))
+    except CheckFailure as failure:
+        raise CheckFailure(
+            f"a model with context_length {limit} must take {limit} tokens: {failure.message}", failure.evidence
+        ) from failure.__cause__
+
+
+def _require_refusal_of_longer(failure: CheckFailure | None, what: str, time: int, limit: int) -> None:
+    lesson = f"a correct decoder raises a ValueError that says {time} and {limit}"
+    if failure is None:
+        raise CheckFailure(f"{what} takes {time} tokens, more than its context_length {limit}; {lesson}")
+    error = failure.__cause__
+    if not isinstance(error, ValueError):
+        got = type(error).__name__ if error else "a wrong result"
+        raise CheckFailure(f"{what} meets {time} tokens, with context_length {limit}, with {got}; {lesson}")
+    missing = [number for number in (time, limit) if not re.search(rf"(?<!\d){number}(?!\d)", str(error))]
+    if missing:
+        said = str(error).splitlines()[0] if str(error) else "it is empty"
+        raise CheckFailure(
+            f"{what} refuses {time} tokens with context_length {limit}, and its message does not say"
+            f" {' and '.join(map(str, missing))}: {said}; {lesson}"
+        )
+
+
+@check(
+    "configuration.longer_than_context",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["configuration.model_builds", "configuration.full_context"],
+)
+def longer_than_context(subject: Subject) -> None:
+    """One token more than ``context_length`` raises a ``ValueError`` that names both numbers.
+
+    Usually broken by a table that is silently cut, or by a shape error deep inside.
+    """
+    model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
+    time = SHAPE.context_length + 1
+    failure = None
+    try:
+        model.logits(make_token_ids(SHAPE, batch=2, time=time, seed=77))
+    except CheckFailure as caught:
+        failure = caught
+    what = "the model that get_transformer_lm built"
+    _require_refusal_of_longer(failure, what, time, SHAPE.context_length)
+
+
+@check(
+    "configuration.run_longer_than_context",
+    task="transformer_lm",
+    needs=[RUN],
+    after=["assembly.transformer_lm"],
+    advisory=True,
+)
+def run_longer_than_context(subject: Subject) -> None:
+    """The same through ``run_transformer_lm``, of which the course does not say what happens then."""
+    time, failure = MHA.context_length + 1, None
+    arguments = run_arguments(MHA, make_token_ids(MHA, batch=2, time=time, seed=77))
+    try:
+        subject.call(RUN, shape=(2, time, MHA.vocab_size), **arguments)
+    except CheckFailure as caught:
+        failure = caught
+    _require_refusal_of_longer(failure, RUN, time, MHA.context_length)
+
+
+def _logits_of(subject: Subject, token_ids: Tensor) -> Tensor:
+    return subject.call(RUN, shape=(*token_ids.shape, MHA.vocab_size), **run_arguments(MHA, token_ids))
+
+
+@check(
+    "configuration.token_ids_outside",
+    task="transformer_lm",
+    needs=[RUN],
+    after=["assembly.transformer_lm"],
+    advisory=True,
+)
+def token_ids_outside(subject: Subject) -> None:
+    """Token ids below 0 or from vocab_size on are an error.
+
+    A negative id indexes the embedding from its end without a word.
+    """
+    for outside in (-1, MHA.vocab_size):
+        try:
+            _logits_of(subject, torch.tensor([[3, outside, 5]]))
+        except CheckFailure:
+            continue
+        raise CheckFailure(
+            f"{RUN} takes the token id {outside} with vocab_size {MHA.vocab_size} without a word;"
+            f" the ids are 0 to {MHA.vocab_size - 1}, and a decoder that says so finds a broken tokenizer early"
+        )
+
+
+@check(
+    "configuration.no_tokens",
+    task="transformer_lm",
+    needs=[RUN],
+    after=["assembly.transformer_lm"],
+    advisory=True,
+)
+def no_tokens(subject: Subject) -> None:
+    """An input without tokens gives logits without positions, or a ``ValueError``."""
+    try:
+        _logits_of(subject, torch.zeros(2, 0, dtype=torch.int64))
+    except CheckFailure as failure:
+        if isinstance(failure.__cause__, ValueError):
+            return
+        raise CheckFailure(
+            f"{failure.message}, when there are no tokens; an empty result or a ValueError that says so is clearer",
+            failure.evidence,
+        ) from failure.__cause__

@@ -67,9 +67,10 @@ def taught(lesson: str | None) -> Generator[None]:
     try:
         yield
     except CheckFailure as failure:
-        if lesson is None:
-            raise
-        raise CheckFailure(f"{failure.message}; {lesson}", failure.evidence) from failure.__cause__
+        if lesson is not None:
+            failure.message = f"{failure.message}; {lesson}"
+            failure.args = (failure.message,)
+        raise
 
 
 def attempt(subject: Subject, entry_point: str, shape: tuple[int, ...], **arguments: Any) -> Tensor | None:

@@ -5,6 +5,7 @@ Whether an argument is honoured is asked by comparing the subject with itself; t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from cs336_harness.checks.judging import attempt, judge_call, same_numbers
 from cs336_harness.checks.registry import check
 from cs336_harness.failures import CheckFailure, Evidence
-from cs336_harness.inputs import make_weights, normal
+from cs336_harness.inputs import make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject import Subject
 
@@ -201,53 +202,58 @@ def attention_position_shapes(subject: Subject, case: Tensor | None) -> float:
     )
 
 
-def _rotary_for_batch(batch: int) -> tuple[str, dict[str, Any]]:
-    return MHA_ROPE, rotary_attention_arguments(torch.arange(5)[None], batch=batch)
+def _rotary_for_batch(batch: int) -> dict[str, Any]:
+    return rotary_attention_arguments(torch.arange(5)[None], batch=batch)
 
 
-def _block_for_batch(batch: int) -> tuple[str, dict[str, Any]]:
-    return BLOCK, block_arguments(batch)
+def _model_for_batch(batch: int) -> dict[str, Any]:
+    shape = DecoderShape(
+        vocab_size=11, context_length=8, d_model=24, num_layers=1, num_heads=3, num_kv_heads=3, d_ff=64
+    )
+    names = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff", "rope_theta")
+    return {
+        **{name: getattr(shape, name) for name in names},
+        "weights": make_weights(shape, seed=97),
+        "in_indices": make_token_ids(shape, batch, 5, seed=98),
+    }
 
 
-for _name, _task, _case in (
-    ("multihead_self_attention_with_rope", "multihead_self_attention", _rotary_for_batch),
-    ("transformer_block", "transformer_block", _block_for_batch),
-):
+BATCHED: dict[str, tuple[str, Callable[[int], dict[str, Any]], str, int]] = {
+    "multihead_self_attention_with_rope": ("multihead_self_attention", _rotary_for_batch, "in_features", 12),
+    "transformer_block": ("transformer_block", block_arguments, "in_features", 24),
+    "transformer_lm": ("transformer_lm", _model_for_batch, "in_indices", 11),
+}
+"""Where queries are rotated inside a batch of heads: task, arguments for so many rows, the batched one, width out."""
 
-    @check(f"components.batch_and_heads[{_name}]", task=_task, needs=[f"run_{_name}"])
-    def batch_and_heads(subject: Subject, case=_case) -> None:
+for _name, (_task, *_case) in BATCHED.items():
+
+    @check("components.batch_and_heads", task=_task, needs=[f"run_{_name}"], cases={_name: (f"run_{_name}", *_case)})
+    def batch_and_heads(subject: Subject, case: tuple[str, Callable[[int], dict[str, Any]], str, int]) -> None:
         """Two rows and three heads, where one row is right: the batch axis is not taken for the head axis.
 
         Usually broken by cosines of shape (batch, time, …) against queries of shape (batch, heads, time, …): PyTorch
         lines axes up from the right, so the batch meets the heads. As many rows as heads, or one row, hide it.
         """
-        entry_point, one = case(1)
-        if not _is_right(subject, entry_point, one):
-            return
-        for batch in (2, 3):
-            _, arguments = case(batch)
-            one["in_features"] = arguments["in_features"][-1:]
-            alone = _call(subject, entry_point, one)
+        entry_point, sample, batched, width = case
+        for batch in (2, 4):
+            together = sample(batch)
+            alone = {**together, batched: together[batched][-1:]}
+            expected = attempt(subject, entry_point, (1, 5, width), **alone)
+            if expected is None:
+                return
             try:
-                together = _call(subject, entry_point, arguments)[-1:]
+                result = subject.call(entry_point, shape=(batch, 5, width), **together)
             except CheckFailure as failure:
                 raise _mixed(entry_point, batch, f"fails ({failure.message})", failure.evidence) from failure.__cause__
-            if not same_numbers(alone, together):
-                evidence = Evidence(entry_point=entry_point, arguments=arguments, actual=together, expected=alone)
+            if not same_numbers(expected, result[-1:]):
+                evidence = Evidence(entry_point=entry_point, arguments=together)
                 raise _mixed(entry_point, batch, f"gives row {batch - 1} other numbers", evidence)
-
-
-def _is_right(subject: Subject, entry_point: str, arguments: dict[str, Any]) -> bool:
-    try:
-        judge_call(subject, entry_point, **arguments)
-    except CheckFailure:
-        return False
-    return True
 
 
 def _mixed(entry_point: str, batch: int, what: str, evidence: Evidence) -> CheckFailure:
     return CheckFailure(
-        f"{entry_point} is right for one row and with {batch} rows and 3 heads {what}: the batch axis is lined up with"
-        " the head axis; in a correct decoder cos and sin of (batch, time) positions get an axis for the heads",
+        f"{entry_point} takes one row, and with {batch} rows and 3 heads {what}: the batch axis is lined up with"
+        " the head axis, or rows see each other; in a correct decoder cos and sin of (batch, time, …) get an axis for"
+        " the heads",
         evidence,
     )

@@ -1,1 +1,299 @@
-"""Tying: one Parameter under two names, or two Parameters."""
+"""Tying: one Parameter under two names, with both gradients in it, whatever happens to the model. Or two Parameters.
+
+Press and Wolf 2017: the logits are h @ E^T with the embedding E itself. Values agree whether or not the two are one, so
+these checks ask for identity, gradients and what a step or a load does; each message names the way it came apart.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor, nn
+
+from cs336_harness.assembly import ASSEMBLY, BuiltModel, build
+from cs336_harness.checks.judging import LOGITS, same_numbers
+from cs336_harness.checks.registry import check
+from cs336_harness.compare import TOLERANCE_IN_NOISE, require_close, rounding_noise
+from cs336_harness.failures import CheckFailure
+from cs336_harness.inputs import make_token_ids, make_weights, normal
+from cs336_harness.oracle import Oracle
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject import Subject
+
+EMBEDDING, HEAD = "token_embeddings.weight", "lm_head.weight"
+
+TIED = DecoderShape(
+    vocab_size=29,
+    context_length=8,
+    d_model=24,
+    num_layers=1,
+    num_heads=3,
+    num_kv_heads=3,
+    d_ff=64,
+    tie_embeddings=True,
+)
+UNTIED = TIED.replace(tie_embeddings=False)
+IDS = make_token_ids(TIED, batch=2, time=5, seed=71)
+
+
+def tied_weights(seed: int = 72) -> dict[str, Tensor]:
+    """Weights of the tied shape: one tensor under both vocabulary names, large enough for its gradient to matter."""
+    weights = make_weights(TIED, seed)
+    weights[EMBEDDING] = weights[HEAD] = normal(TIED.vocab_size, TIED.d_model, seed=seed, std=0.3)
+    return weights
+
+
+def build_tied(subject: Subject) -> BuiltModel:
+    """The subject's tied model with :func:`tied_weights`, its two names found to be one Parameter."""
+    model = build(subject, TIED, tied_weights())
+    require_one(model, "")
+    return model
+
+
+def require_one(model: BuiltModel, after: str) -> None:
+    """Both vocabulary names give one Parameter; otherwise says how they differ. ``after`` is what was done before."""
+    embedding, head = model.parameters[EMBEDDING], model.parameters[HEAD]
+    if embedding is head:
+        return
+    lead = f"{after}, {EMBEDDING} and {HEAD}" if after else f"the tied model's {EMBEDDING} and {HEAD}"
+    if not embedding.is_meta and embedding.data_ptr() == head.data_ptr():
+        how = "two Parameters over one storage: an optimiser moves it twice, and the next load or copy parts them"
+    elif not embedding.is_meta and torch.equal(embedding, head):
+        how = "two Parameters of equal values: a copy, which the first optimiser step makes differ"
+    else:
+        how = "two Parameters with values of their own"
+    raise CheckFailure(f"{lead} are {how}; in a correct tied model they are one Parameter", model.evidence())
+
+
+@functools.cache
+def _noise() -> float:
+    expected = _oracle(TIED, tied_weights())
+    return rounding_noise(Oracle(TIED).transformer_lm, {"weights": tied_weights(), "token_ids": IDS}, expected)
+
+
+def _oracle(shape: DecoderShape, weights: dict[str, Tensor]) -> Tensor:
+    return Oracle(shape).transformer_lm({name: weight.double() for name, weight in weights.items()}, IDS)
+
+
+def _agree(actual: Tensor, expected: Tensor) -> bool:
+    return float((actual.double() - expected).abs().max()) <= TOLERANCE_IN_NOISE * _noise()
+
+
+def require_both_uses(model: BuiltModel, after: str) -> float:
+    """Look-up and head both use the Parameter's present value: numbers are written into it, and the logits follow."""
+    weights = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
+    old = weights[EMBEDDING].clone()
+    new = normal(*old.shape, seed=73, std=0.3).to(old)
+    with torch.no_grad():
+        model.parameters[EMBEDDING].copy_(new)
+    return _require_value(model, weights, old, new, f"{after}, the shared weight was changed")
+
+
+def _require_value(model: BuiltModel, weights: dict[str, Tensor], old: Tensor, new: Tensor, after: str) -> float:
+    logits = model.logits(IDS)
+    for stale, used in ((HEAD, EMBEDDING), (EMBEDDING, HEAD)):
+        if _agree(logits, _oracle(UNTIED, {**weights, used: new, stale: old})):
+            use = "head" if stale == HEAD else "look-up"
+            raise CheckFailure(
+                f"{after}, and the {use} still computes with the old values: it has a copy;"
+                " in a correct tied model look-up and head use one Parameter",
+                model.evidence(IDS),
+            )
+    expected = _oracle(TIED, {**weights, EMBEDDING: new, HEAD: new})
+    with_evidence = model.evidence(IDS)
+    return require_close(f"{after}, and the tied model's logits", logits, expected, _noise(), LOGITS, with_evidence)
+
+
+@check("tying.one_parameter", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
+def one_parameter(subject: Subject) -> None:
+    """A tied model has one vocabulary Parameter, under both names, and ``parameters()`` gives it once.
+
+    Usually broken by copying the embedding into the head, or by a second Parameter over the same storage.
+    """
+    model = build(subject, TIED)
+    require_one(model, "")
+    shared = model.parameters[EMBEDDING]
+    times = sum(parameter is shared for parameter in model.module.parameters())
+    if times != 1:
+        raise CheckFailure(
+            f"the tied weight that get_transformer_lm_weights gives is {times} times in model.parameters();"
+            " an optimiser must find it there, once",
+            model.evidence(),
+        )
+
+
+@check("tying.counted_once", task="transformer_lm", needs=ASSEMBLY, after=["tying.one_parameter"])
+def counted_once(subject: Subject) -> None:
+    """The tied vocabulary matrix is counted once: no other Parameter of its size is in the model.
+
+    Usually broken by a head that keeps its own matrix beside the shared one.
+    """
+    model = build(subject, TIED)
+    named = {id(parameter) for parameter in model.parameters.values()}
+    for name, parameter in model.module.named_parameters():
+        if id(parameter) not in named and parameter.numel() == TIED.vocab_size * TIED.d_model:
+            count = sum(parameter.numel() for parameter in model.module.parameters())
+            raise CheckFailure(
+                f"the tied model has a second vocabulary matrix, {name} of shape {tuple(parameter.shape)}, and so"
+                f" {count} parameters; a correct one has {count - parameter.numel()}, the shared matrix counted once",
+                model.evidence(),
+            )
+
+
+@check("tying.both_uses", task="transformer_lm", needs=ASSEMBLY, after=["tying.one_parameter", "tying.counted_once"])
+def both_uses(subject: Subject) -> float:
+    """Change the one Parameter, and look-up and head both change.
+
+    Usually broken by a head that was filled once, from values that the embedding had then.
+    """
+    return require_both_uses(build_tied(subject), "the tied model was built")
+
+
+@check(
+    "tying.no_scale",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["tying.one_parameter", "configuration.raw_logits[get_transformer_lm]"],
+)
+def no_scale(subject: Subject) -> None:
+    """With equal weights, tied and untied give equal logits: no scale belongs to one mode.
+
+    Usually broken by sqrt(d_model) on the embedding or the logits when tied, as some papers have it.
+    """
+    tied, untied = build_tied(subject), build(subject, UNTIED, tied_weights())
+    first, second = tied.logits(IDS), untied.logits(IDS)
+    if same_numbers(first, second):
+        return
+    ratio = (first / second).flatten()
+    scale = float(ratio.median())
+    if float((ratio - scale).abs().max()) < 1e-3 * abs(scale):
+        what = f"the tied model's logits are the untied model's times {scale:.4g}"
+    else:
+        position = tuple((first - second).abs().amax(-1).flatten().argmax().unsqueeze(0).tolist())
+        row, column = divmod(position[0], IDS.shape[1])
+        what = f"the tied model's logits differ from the untied model's, most in row {row}, position {column}"
+    raise CheckFailure(
+        f"at equal weights {what}; a correct decoder computes the same in both modes, without a scale of its own",
+        tied.evidence(IDS),
+    )
+
+
+def _loss(logits: Tensor) -> Tensor:
+    return (logits * normal(*logits.shape, seed=74)).sum()
+
+
+def _backward(model: BuiltModel) -> None:
+    logits = model.logits(IDS, grad=True)
+    what = "back-propagation through the model that get_transformer_lm built"
+    model.subject.run(what, lambda: _loss(logits).backward(), grad=True, evidence=model.evidence(IDS))
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
+
+
+@check(
+    "tying.gradients",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["tying.one_parameter", "tying.counted_once", "tying.both_uses", "tying.no_scale", "tying.untied"],
+)
+def gradients(subject: Subject) -> None:
+    """The gradient of the shared weight is the sum of what look-up and head each send to it.
+
+    Both parts are measured on the untied model at equal weights. Usually broken by a look-up or a head that works on a
+    detached weight, or on a copy that is made anew in each forward.
+    """
+    tied, untied = build_tied(subject), build(subject, UNTIED, tied_weights())
+    for model in (tied, untied):
+        _backward(model)
+    shared = _gradient(tied.parameters[EMBEDDING])
+    look_up, head = (_gradient(untied.parameters[name]) for name in (EMBEDDING, HEAD))
+    if same_numbers(look_up + head, shared):
+        return
+    if same_numbers(head, shared):
+        what = f"the look-up's part is missing: it works on {_detached_or_copied(tied)}"
+    elif same_numbers(look_up, shared):
+        what = f"the head's part is missing: it works on {_detached_or_copied(tied)}"
+    elif not shared.any():
+        what = "it is zero: neither look-up nor head is connected to it"
+    else:
+        token = int((shared - look_up - head).abs().amax(-1).argmax())
+        what = f"it is another one, furthest off in the row of token id {token}"
+    raise CheckFailure(
+        f"the gradient of the tied weight must be the sum of the look-up's and the head's, and {what};"
+        " in a correct tied model both use the Parameter itself",
+        tied.evidence(IDS),
+    )
+
+
+def _detached_or_copied(model: BuiltModel) -> str:
+    """Which of the two: changing the weight between forward and backward disturbs what is detached, and not a copy."""
+    logits = model.logits(IDS, grad=True)
+    with torch.no_grad():
+        model.parameters[EMBEDDING].add_(1)
+    try:
+        _loss(logits).backward()
+    except RuntimeError:
+        return "the weight's values, detached from its gradient"
+    return "a copy that each forward makes"
+
+
+@check("tying.optimiser_step", task="transformer_lm", needs=ASSEMBLY, after=["tying.gradients"])
+def optimiser_step(subject: Subject) -> float:
+    """One step of gradient descent over ``model.parameters()`` moves look-up and head alike.
+
+    Usually broken by a head that is a copy: after the step it still has the old values.
+    """
+    model = build_tied(subject)
+    old = model.parameters[EMBEDDING].detach().clone()
+    _backward(model)
+    with torch.no_grad():  # what SGD does; torch.optim itself takes a second to import
+        for parameter in model.module.parameters():
+            parameter.sub_(0.01 * _gradient(parameter))
+    require_one(model, "after an optimiser step")
+    weights = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
+    new = weights[EMBEDDING]
+    if torch.equal(old, new):
+        raise CheckFailure(
+            "an optimiser step over model.parameters() does not move the tied weight; it must be among them and have a"
+            " gradient",
+            model.evidence(),
+        )
+    return _require_value(model, weights, old, new, "an optimiser step was taken")
+
+
+@check("tying.untied", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
+def untied(subject: Subject) -> None:
+    """An untied model has two vocabulary Parameters, and changing one moves only its own use.
+
+    Usually broken by tying whatever the flag says, or by two Parameters over one storage.
+    """
+    model = build(subject, UNTIED)
+    embedding, head = model.parameters[EMBEDDING], model.parameters[HEAD]
+    lesson = "with tie_embeddings False a correct model has two matrices that know nothing of each other"
+    if embedding is head:
+        raise CheckFailure(f"the untied model's {EMBEDDING} and {HEAD} are one Parameter; {lesson}", model.evidence())
+    before = head.detach().clone()
+    with torch.no_grad():
+        embedding.add_(1)
+    if not torch.equal(head, before):
+        raise CheckFailure(f"changing the untied model's {EMBEDDING} changes its {HEAD}; {lesson}", model.evidence())
+    model.load({**make_weights(UNTIED, seed=75)})
+    plain = model.logits(IDS)
+    with torch.no_grad():
+        head.mul_(2)
+    if not same_numbers(2 * plain, model.logits(IDS)):
+        raise CheckFailure(
+            f"doubling the untied model's {HEAD} does not double its logits: the look-up moves too, or the head uses"
+            f" another matrix; {lesson}",
+            model.evidence(IDS),
+        )
+    with torch.no_grad():
+        head.zero_()
+    if model.logits(IDS).any():
+        raise CheckFailure(
+            f"the untied model has logits when its {HEAD} is zero: the head uses another matrix; {lesson}",
+            model.evidence(IDS),
+        )
