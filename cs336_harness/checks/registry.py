@@ -28,7 +28,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "components": ("components", "components_beyond", "rotary", "attention", "self_attention", "calls"),
     "information_flow": ("information_flow", "independence"),
     "tying": ("tying", "tied_identity"),
-    "configuration": ("configuration", "raw_logits"),
+    "configuration": ("configuration", "limits", "raw_logits"),
 }
 """The modules of this package that hold a group's checks, where that is not one of the group's own name."""
 
