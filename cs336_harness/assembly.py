@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cs336_harness.failures import CheckFailure, Evidence
+from cs336_harness.failures import CheckFailure, Evidence, explained_by
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject import Subject
 
@@ -49,6 +49,7 @@ class BuiltModel:
             arguments["in_indices"] = token_ids
         return Evidence(entry_point="get_transformer_lm", arguments=arguments)
 
+    @explained_by("configuration.model_builds")
     def logits(self, token_ids: Tensor, *, grad: bool = False) -> Tensor:
         """Raw logits (batch, T, V) of token ids (batch, T): finite and of that shape, or :class:`CheckFailure`.
 
@@ -61,6 +62,7 @@ class BuiltModel:
         return self.subject.checked(what, result, (*token_ids.shape, self.shape.vocab_size), evidence)
 
 
+@explained_by("configuration.model_builds")
 def build(subject: Subject, shape: DecoderShape, weights: Mapping[str, Tensor] | None = None) -> BuiltModel:
     """The subject's model of a shape, with ``weights`` copied into its Parameters where they are given.
 

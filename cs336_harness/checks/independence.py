@@ -39,7 +39,12 @@ def _seeded(seed: int) -> Generator[None]:
         yield
 
 
-@check("information_flow.batch_rows", task="transformer_lm", needs=["run_transformer_lm"])
+@check(
+    "information_flow.batch_rows",
+    task="transformer_lm",
+    needs=["run_transformer_lm"],
+    after=["information_flow.repeated_calls"],
+)
 def batch_rows(subject: Subject) -> float:
     """Rows of a batch do not see one another: other rows, another place in the batch, or no other rows change
     nothing.

@@ -58,6 +58,7 @@ PICTURED = 24
     task="transformer_lm",
     needs=["run_transformer_lm"],
     cases={"short": SHORT},
+    after=["information_flow.repeated_calls"],
 )
 def prefix_equivalence(subject: Subject, case: int) -> float:
     """The first tokens alone give the logits that they give inside the whole input, cut at every position.

@@ -58,53 +58,50 @@ class Case:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Reference:
-    """What the oracle says of a case.
+def _shaken(case: Case, seed: int) -> dict[str, Tensor]:
+    """The weights, each element moved to one end of its rounding interval; a tied pair moves as one."""
+    weights = perturbed(case.weights(), HALF_UNIT[torch.float32], generator(seed))
+    if case.shape.tie_embeddings:
+        weights["lm_head.weight"] = weights["token_embeddings.weight"]
+    return weights
 
-    ``gradients`` are by canonical name; a tied model has one under both vocabulary names, the sum of both uses.
-    ``relative_noise`` is how far a gradient moves under float32 rounding, as a part of that gradient's largest
-    element.
+
+@functools.cache
+def reference_logits(case: Case) -> tuple[Tensor, float]:
+    """The oracle's logits, float64, and their rounding noise as :func:`cs336_harness.compare.rounding_noise` has
+    it."""
+    token_ids, rounded = case.token_ids(), RoundedFrequencies(case.shape)
+    weights = {name: weight.to(torch.float64) for name, weight in case.weights().items()}
+    logits = Oracle(case.shape).transformer_lm(weights, token_ids)
+    others = [rounded.transformer_lm(_shaken(case, seed), token_ids) for seed in NOISE_SEEDS]
+    moved = max(float((other - logits).abs().max()) for other in others)
+    return logits, moved + HALF_UNIT[torch.float32] * float(logits.abs().max())
+
+
+@functools.cache
+def reference_gradients(case: Case) -> tuple[Gradients, float]:
+    """The oracle's gradients by canonical name, and their noise relative to the largest element of each.
+
+    A tied model has one gradient under both vocabulary names, the sum of both uses. The noise comes from one
+    perturbed pass: relative to its own largest element every weight's gradient moves alike, so the dozens of weights
+    of one pass stand in for as many passes, and the largest movement is taken for all.
     """
+    token_ids, direction = case.token_ids(), case.direction()
+    gradients = _gradients(Oracle(case.shape), case.weights(), token_ids, direction)
+    others = _gradients(RoundedFrequencies(case.shape), _shaken(case, NOISE_SEEDS[0]), token_ids, direction)
+    moved = (
+        float((others[name] - gradient).abs().max() / gradient.abs().max()) for name, gradient in gradients.items()
+    )
+    return gradients, max(moved) + HALF_UNIT[torch.float32]
 
-    logits: Tensor
-    logits_noise: float
-    gradients: Gradients
-    relative_noise: float
 
-
-def logits_and_gradients(
-    oracle: Oracle, weights: Mapping[str, Tensor], token_ids: Tensor, direction: Tensor
-) -> tuple[Tensor, Gradients]:
-    """One forward and one backward pass of an oracle in float64."""
+def _gradients(oracle: Oracle, weights: Mapping[str, Tensor], token_ids: Tensor, direction: Tensor) -> Gradients:
     leaves = {name: weight.to(torch.float64).detach().requires_grad_() for name, weight in weights.items()}
     if oracle.shape.tie_embeddings:
         leaves["lm_head.weight"] = leaves["token_embeddings.weight"]
     logits = oracle.transformer_lm(leaves, token_ids)
-    gradients = torch.autograd.grad((logits * direction).sum(), list(leaves.values()))
-    return logits.detach(), dict(zip(leaves, gradients, strict=True))
-
-
-@functools.cache
-def reference(case: Case) -> Reference:
-    """The oracle's answer to a case and its noise, made once.
-
-    The noise of the logits is that of :func:`cs336_harness.compare.rounding_noise`. The noise of the gradients comes
-    from one of its passes: relative to its own largest element every weight's gradient moves alike, so the dozens of
-    weights of one pass stand in for dozens of passes, and the largest of them is taken for all.
-    """
-    weights, token_ids, direction = case.weights(), case.token_ids(), case.direction()
-    logits, gradients = logits_and_gradients(Oracle(case.shape), weights, token_ids, direction)
-    half_unit = HALF_UNIT[torch.float32]
-    rounded = RoundedFrequencies(case.shape)
-    shaken = [perturbed(weights, half_unit, generator(seed)) for seed in NOISE_SEEDS]
-    for one in shaken:
-        one["lm_head.weight"] = one["token_embeddings.weight" if case.shape.tie_embeddings else "lm_head.weight"]
-    first_logits, first_gradients = logits_and_gradients(rounded, shaken[0], token_ids, direction)
-    others = [first_logits, *(rounded.transformer_lm(one, token_ids) for one in shaken[1:])]
-    moved = max(float((other - logits).abs().max()) for other in others)
-    relative = max(
-        float((first_gradients[name] - gradient).abs().max() / gradient.abs().max())
-        for name, gradient in gradients.items()
-    )
-    return Reference(logits, moved + half_unit * float(logits.abs().max()), gradients, relative + half_unit)
+    gradients = torch.autograd.grad((logits * direction).sum(), list(leaves.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
+    }
