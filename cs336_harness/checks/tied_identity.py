@@ -184,7 +184,7 @@ def meta_to_empty(subject: Subject) -> None:
 
 
 def _to_empty(module: nn.Module) -> nn.Module:
-    """``module.to_empty(device="cpu")``. PyTorch's own goes by ``empty_like``, which imports sympy on the meta device."""
+    """``module.to_empty(device="cpu")``. PyTorch's own goes by ``empty_like``, which imports sympy on meta."""
     if type(module).to_empty is not nn.Module.to_empty:
         return module.to_empty(device="cpu")
     return module._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"))

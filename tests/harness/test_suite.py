@@ -80,7 +80,7 @@ def test_json_has_every_field_that_a_program_reads() -> None:
     assert set(data["summary"]) == set(OUTCOMES)
     failed = next(entry for entry in data["checks"] if entry["outcome"] == "failed")
     assert failed["error_in_noise"] > 16
-    assert failed["message"] == "run_rmsnorm differs from the reference"
+    assert failed["message"].startswith("run_rmsnorm differs from the reference, first at row 0, position 0, channel ")
     blocked = next(entry for entry in data["checks"] if entry["outcome"] == "blocked")
     assert blocked["blocked_by"] == failed["id"]
 
@@ -109,4 +109,4 @@ def test_no_circle_of_prerequisites() -> None:
         assert name not in seen, f"circle: {' -> '.join((*seen, name))}"
         return 1 + max((depth(other, (*seen, name)) for other in all_checks()[name].after), default=0)
 
-    assert all(depth(name) < 12 for name in all_checks())
+    assert all(depth(name) < 20 for name in all_checks())
