@@ -1,0 +1,104 @@
+"""Wrong numbers that only repeat another wrong number: one mistake should read as one mistake."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+from cs336_harness.writeup.judging import WRONG, Finding
+from cs336_harness.writeup.ledger import EVERYTHING, MATMULS, components_of
+from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS, SHARE
+
+
+def multiply_lines(findings: list[Finding]) -> list[Finding]:
+    """The lines of (b): multiplies with their FLOPs, one finding for each set of components, tables before sentences."""
+    lines: dict[frozenset[str], Finding] = {}
+    found = [
+        finding
+        for finding in findings
+        if finding.role is not None
+        and finding.role.dimension == FLOPS
+        and finding.claim.part in ("b", None, "c")
+        and finding.role.components < frozenset(MATMULS)
+    ]
+    found.sort(key=lambda finding: (finding.claim.part != "b", finding.claim.table is None))
+    for finding in found:
+        if finding.role is not None:
+            lines.setdefault(finding.role.components, finding)
+    return list(lines.values())
+
+
+def partition(lines: list[Finding]) -> list[Finding]:
+    """Lines that share no multiply, the finest first: a line that others add up to is a subtotal."""
+    chosen: list[Finding] = []
+    taken: frozenset[str] = frozenset()
+    for finding in sorted(lines, key=lambda finding: len(finding.role.components) if finding.role else 0):
+        if finding.role is not None and not finding.role.components & taken:
+            chosen.append(finding)
+            taken |= finding.role.components
+    return chosen
+
+
+def in_the_model(finding: Finding) -> tuple[Fraction, Fraction]:
+    """What a line says for all blocks together, and how far its rounding leaves that open."""
+    role = finding.role
+    times = role.ledger.layers if role is not None and role.scope == "layer" else 1
+    return times * finding.claim.number.value, times * finding.claim.number.step / 2
+
+
+def added_up(lines: list[Finding]) -> tuple[Fraction, Fraction]:
+    """The sum of some lines over the whole model, and how far their rounding leaves it open."""
+    values, slacks = zip(*(in_the_model(finding) for finding in lines), strict=True) if lines else ((), ())
+    return sum(values, Fraction(0)), sum(slacks, Fraction(0))
+
+
+def with_consequences(findings: list[Finding]) -> list[Finding]:
+    """The findings, where a wrong number that follows from another wrong one says so in place of a mistake of its own."""
+    lines = partition(multiply_lines(findings))
+    covered = frozenset().union(*(finding.role.components for finding in lines if finding.role))
+    complete = lines if covered == frozenset(MATMULS) and any(line.verdict == WRONG for line in lines) else []
+    return [_explained(finding, findings, complete) for finding in findings]
+
+
+def _explained(finding: Finding, findings: list[Finding], lines: list[Finding]) -> Finding:
+    if finding.verdict != WRONG or finding.role is None:
+        return finding
+    reason = _from_a_count(finding, findings) or (_from_lines(finding, lines) if lines else None)
+    return dataclasses.replace(finding, hints=(reason,)) if reason else finding
+
+
+def _from_a_count(finding: Finding, findings: list[Finding]) -> str | None:
+    role = finding.role
+    if role is None or role.dimension != BYTES:
+        return None
+    memory = finding.claim.number
+    for other in findings:
+        if other.verdict != WRONG or other.role is None or other.role.dimension != PARAMETERS:
+            continue
+        count = other.claim.number
+        slack = memory.step / 2 + role.bytes_per_value * count.step / 2
+        same = other.role.components == role.components
+        if same and abs(memory.value - role.bytes_per_value * count.value) <= slack:
+            return (
+                f"It is {role.bytes_per_value} bytes for each parameter of line {other.line}, and right once that is."
+            )
+    return None
+
+
+def _from_lines(finding: Finding, lines: list[Finding]) -> str | None:
+    role, number = finding.role, finding.claim.number
+    if role is None or finding.claim.part in ("d", "e"):
+        return None
+    whole, slack = added_up(lines)
+    if role.dimension == FLOPS and role.components == components_of(FLOPS, EVERYTHING):
+        if abs(number.value - whole) <= slack + number.step / 2:
+            return "It is what the lines add up to; the mistake is in a line."
+        return None
+    if role.dimension == SHARE and role.share_of == FLOPS and whole:
+        of_part = [line for line in lines if line.role and line.role.components <= role.components]
+        if frozenset().union(*(line.role.components for line in of_part if line.role)) == role.components:
+            part, part_slack = added_up(of_part)
+            room = number.step / 2 + (part_slack + slack * part / whole) / whole
+            if abs(number.value - part / whole) <= room:
+                return "It follows from the lines of (b), and is right once they are."
+    return None

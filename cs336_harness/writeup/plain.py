@@ -1,0 +1,109 @@
+"""Markdown and LaTeX inline text as plain characters, so that a number is a number however it was typeset."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+_FORMULA = re.compile(
+    r"(?P<code>`+)(?P<inside>.+?)(?P=code)|\$\$(.+?)\$\$|\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
+)
+
+_WRAPPERS = re.compile(
+    r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mathsf|operatorname|boxed|emph|underline|mbox|bm|d?frac(?=\{[^{}]*\}$))"
+    r"\s*\{([^{}]*)\}"
+)
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+
+_LATEX = (
+    (re.compile(r"(?<=\d)\\[,;:! ](?=\d{3})"), ","),
+    (re.compile(r"\\(?:times|cdot|ast)(?![a-zA-Z])"), "×"),
+    (re.compile(r"\\(?:approx|simeq|sim|cong|thickapprox)(?![a-zA-Z])"), "≈"),
+    (re.compile(r"\\(?:top|intercal)(?![a-zA-Z])"), "T"),
+    (re.compile(r"\\(?:left|right|displaystyle|begin\{\w+\*?\}|end\{\w+\*?\}|big|Big|bigg|Bigg)(?![a-zA-Z])"), ""),
+    (re.compile(r"\\(?:quad|qquad|[,;:! ])"), " "),
+    (re.compile(r"\\([%_&#$|{}])"), r"\1"),
+    (re.compile(r"\\\\"), "\n"),
+    (re.compile(r"&(?==|≈)"), ""),
+    (re.compile(r"([_^])\{([^{}]*)\}"), r"\1\2"),
+    (re.compile(r"[{}]|\\[a-zA-Z]+"), ""),
+)
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀ", "0123456789+-T")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plain:
+    """A piece of text twice, character for character: ``text`` whole, ``words`` with its formulas blanked.
+
+    A letter in a formula (the V of 2TDV) is no word, while a number in it is still a number.
+    """
+
+    text: str
+    words: str
+
+
+def plain(raw: str) -> Plain:
+    """The plain form of raw inline Markdown."""
+    texts: list[str] = []
+    words: list[str] = []
+    position = 0
+    for match in _FORMULA.finditer(raw):
+        for piece in (_plain_prose(raw[position : match.start()]),):
+            texts.append(piece)
+            words.append(piece)
+        inside = next(group for group in match.groups()[1:] if group is not None)
+        piece = f" {_plain_formula(inside)} "
+        texts.append(piece)
+        words.append(" " * len(piece) if _is_formula(piece) else piece)
+        position = match.end()
+    piece = _plain_prose(raw[position:])
+    return Plain("".join([*texts, piece]), "".join([*words, piece]))
+
+
+def _is_formula(piece: str) -> bool:
+    """Whether a code or math span is an expression; a name such as `w1`, $QK^T$ or `A · V` is none."""
+    if "=" in piece or "≈" in piece:
+        return True
+    operators = re.search(r"[*×+/]", piece)
+    return bool(re.search(r"\d\s*[A-Za-z(]", piece) or (operators and (re.search(r"\d\d", piece) or len(piece) > 30)))
+
+
+def _plain_prose(raw: str) -> str:
+    raw = re.sub(r"<sup>\s*([^<]*?)\s*</sup>", r"^\1", raw)
+    raw = re.sub(r"<br\s*/?>", "\n", raw)
+    raw = re.sub(r"</?[A-Za-z][^>]*>", "", raw)
+    raw = re.sub(r"(?<!\d)10\s*\*\*\s*(?=-?\d)", "10^", raw)
+    raw = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", raw)
+    raw = re.sub(r"\*\*|__(?=\S)|(?<=\S)__", "", raw)
+    raw = re.sub(r"(?<![\w*)])\*(?=\S)|(?<=\S)\*(?![\w*(])", "", raw)
+    return _characters(_latex(raw))
+
+
+def _plain_formula(raw: str) -> str:
+    return _characters(_latex(re.sub(r"\b10\s*\*\*\s*(?=-?\d)", "10^", raw)))
+
+
+def _latex(raw: str) -> str:
+    if "\\" in raw or "{" in raw:
+        raw = raw.replace("{,}", ",")
+        for _ in range(4):
+            unwrapped = _FRACTION.sub(r"(\1)/(\2)", _WRAPPERS.sub(r"\1", raw))
+            if unwrapped == raw:
+                break
+            raw = unwrapped
+        for pattern, replacement in _LATEX:
+            raw = pattern.sub(replacement, raw)
+    return raw
+
+
+def _characters(text: str) -> str:
+    text = re.sub(r"(?<=10)([⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+)", lambda match: "^" + match.group(1).translate(_SUPERSCRIPTS), text)
+    text = text.replace("ᵀ", "^T").translate(_SUBSCRIPTS)
+    text = re.sub(r"(?<=\d)[\u00a0\u2009\u202f_'’](?=\d{3}(?!\d))", ",", text)
+    text = text.replace("\u00a0", " ").replace("\u2009", " ").replace("\u202f", " ").replace("−", "-")
+    text = (
+        text.replace("≃", "≈").replace("≅", "≈").replace("∼", "≈").replace("∗", "*").replace("⋅", "·").replace("✕", "×")
+    )
+    return re.sub(r"(?<=10)\^\s*\(?([+-]?\d+)\)?", r"^\1", text)

@@ -1,0 +1,203 @@
+"""The claims of a table: numbers by their row's and their column's labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim, first_dimension, length_named, model_named
+from cs336_harness.writeup.configuration import size_named
+from cs336_harness.writeup.document import Row, TableBlock
+from cs336_harness.writeup.ledger import BLOCK, EVERYTHING
+from cs336_harness.writeup.mentions import readings_of_label, scopes_of
+from cs336_harness.writeup.numbers import (
+    BYTES,
+    FLOPS,
+    OTHER,
+    PARAMETERS,
+    RATIO,
+    SHARE,
+    Unit,
+    Written,
+    find_numbers,
+    unit_of_header,
+)
+from cs336_harness.writeup.plain import Plain
+
+_SIZE_COLUMN = re.compile(
+    r"\W*(?:m|k|n|count|how often|shapes?|sizes?|dimensions?.*|dims?|formula|#|layers?|d_?model|d_?ff|(?:num_)?heads)\W*",
+    re.I,
+)
+_SMALLEST = 10_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Column:
+    dimension: str | None
+    unit: Unit | None
+    scopes: set[str]
+    readings: list[frozenset[str]]
+    model: str | None
+    length: int | None
+    is_size: bool
+
+
+def claims_of_table(table: TableBlock) -> Iterator[Claim]:
+    """Every number of a table's cells, by its row's and its column's labels; sizes are no claims."""
+    if _is_configuration(table):
+        return
+    around = f"{table.intro} {table.heading}"
+    default = _table_dimension(table)
+    columns = [_column(cell.text, around) for cell in table.header]
+    for row in table.rows:
+        label, readings = _row_label(row.cells)
+        model = model_named(row.cells[0].text)
+        row_unit = unit_of_header(label)
+        for index, cell in enumerate(row.cells[1 : len(columns)], start=1):
+            column = columns[index]
+            what = readings or column.readings or ([EVERYTHING] if model else [])
+            scopes = _scopes(scopes_of(label), column.scopes, table)
+            if column.is_size:
+                continue
+            if row_unit and row_unit.scale != 1 and row_unit.dimension in (FLOPS, BYTES, PARAMETERS):
+                column = dataclasses.replace(column, dimension=row_unit.dimension, unit=row_unit)
+            for number in find_numbers(cell.text):
+                counted = _table_number(number, column, default, labelled=bool(readings or column.readings))
+                if counted is not None:
+                    yield Claim(
+                        counted[0],
+                        row.line,
+                        table.part,
+                        counted[1],
+                        tuple(_block_or_everything(what, table, scopes)),
+                        frozenset(scopes),
+                        label or table.header[index].text.strip(),
+                        f"{label} {table.header[index].text}",
+                        firm=bool(what),
+                        model=column.model or model or model_named(around),
+                        length=column.length or length_named(label),
+                        table=table.line,
+                        each=bool(re.search(r"\beach\b", f"{label} {around}")),
+                    )
+        if (product := _product(table, row)) and len(readings) == 1 and len(readings[0]) == 1:
+            yield Claim(
+                product,
+                row.line,
+                table.part,
+                FLOPS,
+                tuple(readings),
+                frozenset(("layer", "model")),
+                label,
+                label,
+                firm=True,
+                model=model_named(around),
+                table=table.line,
+            )
+
+
+def _scopes(of_row: set[str], of_column: set[str], table: TableBlock) -> set[str]:
+    """The scope that label and header agree on; both where they do not, or where nothing says."""
+    stated = of_row | of_column or scopes_of(table.intro) or scopes_of(table.heading)
+    return stated if len(stated) == 1 else {"layer", "model"}
+
+
+def _product(table: TableBlock, row: Row) -> Written | None:
+    """What a row's m, k, n and count multiply to: a number that was written in four."""
+    names = [cell.text.strip().lower() for cell in table.header]
+    if not all(name in names for name in ("m", "k", "n", "count")):
+        return None
+    product = 2
+    shown = []
+    for name in ("m", "k", "n", "count"):
+        index = names.index(name)
+        text = row.cells[index].text.replace(",", "").strip() if index < len(row.cells) else ""
+        if not re.fullmatch(r"\d{1,9}", text):
+            return None
+        product *= int(text)
+        shown.append(text)
+    text = f"m {shown[0]}, k {shown[1]}, n {shown[2]}, count {shown[3]}"
+    return Written(text, Fraction(product), Fraction(0), FLOPS, "FLOPs", 0, 0, working=False)
+
+
+def _is_configuration(table: TableBlock) -> bool:
+    return sum(size_named(row.cells[0].text) is not None for row in table.rows) >= 3
+
+
+def _column(header: str, around: str) -> _Column:
+    unit = unit_of_header(header)
+    dimension = unit.dimension if unit else None
+    stated_in_words = first_dimension(header)
+    if dimension is None or stated_in_words == SHARE:
+        dimension = stated_in_words
+    if dimension == SHARE and (unit is None or unit.dimension != SHARE):
+        unit = None
+    if unit is None and dimension != SHARE:
+        stated = re.findall(r"\(([^()]*)\)", around)
+        unit = next((found for text in stated if (found := unit_of_header(text)) and found.scale != 1), None)
+        if unit and dimension and unit.dimension not in (None, dimension):
+            unit = None
+    return _Column(
+        dimension,
+        unit,
+        scopes_of(header),
+        readings_of_label(re.sub(r"(?i)\bper (?:layer|block)\b", "", header)),
+        model_named(header),
+        length_named(header),
+        bool(_SIZE_COLUMN.fullmatch(header.strip())),
+    )
+
+
+def _table_dimension(table: TableBlock) -> str | None:
+    header = " ".join(cell.text for cell in table.header)
+    for text in (header, table.intro, table.heading):
+        if (dimension := first_dimension(text)) not in (None, RATIO):
+            return dimension
+    return PART_DIMENSIONS.get(table.part or "")
+
+
+def _table_number(
+    number: Written, column: _Column, default: str | None, *, labelled: bool
+) -> tuple[Written, str | None] | None:
+    if number.working or number.dimension == OTHER:
+        return None
+    if number.dimension is not None:
+        too_small = number.dimension in (PARAMETERS, BYTES, FLOPS) and number.value < 16
+        return None if too_small else (number, number.dimension)
+    dimension = column.dimension
+    if dimension is None:
+        if not labelled or (number.value < _SMALLEST and column.unit is None):
+            return None
+        dimension = default
+    if column.unit is not None and number.unit == "" and column.unit.dimension in (None, dimension):
+        return number.in_unit(column.unit), dimension
+    return number, dimension
+
+
+def _row_label(cells: tuple[Plain, ...]) -> tuple[str, list[frozenset[str]]]:
+    first = cells[0].text.strip()
+    readings = readings_of_label(first)
+    for cell in cells[1:3]:
+        text = cell.text.strip()
+        if re.search(r"\d{2}", text) or not re.search(r"[A-Za-z]{2}", text):
+            continue
+        further = readings_of_label(text)
+        if not readings and further:
+            return f"{first} {text}".strip(), further
+    return first, readings
+
+
+def _block_or_everything(readings: list[frozenset[str]], table: TableBlock, scopes: set[str]) -> list[frozenset[str]]:
+    """A total below rows of one block is the block's; the word alone does not say it."""
+    if not readings or readings[0] != EVERYTHING:
+        return readings
+    if scopes == {"layer"}:
+        return [BLOCK]
+    outside = any(
+        not (reading <= BLOCK)
+        for row in table.rows
+        for reading in _row_label(row.cells)[1][:1]
+        if reading != EVERYTHING
+    )
+    return readings if outside else [*readings, BLOCK]
