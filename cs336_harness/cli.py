@@ -7,6 +7,7 @@ import sys
 import typer
 
 from cs336_harness.commands.check import check
+from cs336_harness.commands.handout import handout
 from cs336_harness.failures import CannotJudgeError
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(check)
+app.command()(handout)
 
 
 @app.callback()
