@@ -18,7 +18,7 @@ from cs336_harness.failures import CannotJudgeError
 
 hide_accelerators()
 
-STAND_ASIDE = ("tests/basics", "tests/harness")
+STAND_ASIDE = ("tests/basics", "tests/harness", "tests/contrasts", "tests/references")
 """Folders whose tests are not about the subject: they stand aside when a subject is given by ``--adapters``."""
 
 WORDS = {

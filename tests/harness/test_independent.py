@@ -1,0 +1,91 @@
+"""The oracle against the frozen numbers of transformers' Llama, and the check that holds a subject against them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor
+
+from cs336_harness import recipes
+from cs336_harness.checks import independent
+from cs336_harness.failures import CheckFailure
+from cs336_harness.oracle import LayerWeights, Oracle
+from cs336_harness.oracle_adapters import OracleAdapters
+from cs336_harness.subject import Subject
+
+HALF_UNIT_OF_FLOAT32 = 2.0**-24
+
+
+class HalfSplit(Oracle):
+    """Rotates the pairs (i, i + d_head/2), as transformers itself does."""
+
+    def rotary_pairs(self, d_head: int) -> tuple[slice, slice]:
+        return slice(0, d_head // 2), slice(d_head // 2, d_head)
+
+
+class Tiled(Oracle):
+    """Query heads read the key/value heads in turns."""
+
+    def kv_head_of(self, head: int, num_heads: int, num_kv_heads: int) -> int:
+        return head % num_kv_heads
+
+
+class OtherEps(Oracle):
+    """The eps that a Llama config has when it says nothing."""
+
+    def rmsnorm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return super().rmsnorm(x, gain, 1e-6)
+
+
+class NoGradientOfKeys(Oracle):
+    """Right logits; keys do not learn."""
+
+    def project_keys(self, x: Tensor, weights: LayerWeights) -> Tensor:
+        return super().project_keys(x, weights).detach()
+
+
+def test_the_oracle_gives_the_numbers_of_transformers() -> None:
+    tensors, _ = independent.frozen()
+    case = independent.frozen_case()
+    leaves = {name: weight.double().requires_grad_() for name, weight in case.weights().items()}
+    assert leaves.keys() == case.shape.weight_shapes().keys() == independent.part("gradients").keys()
+    logits = Oracle(case.shape).transformer_lm(leaves, case.token_ids())
+    (logits * case.direction()).sum().backward()
+    largest = tensors["logits"].abs().max()
+    assert (logits - tensors["logits"]).abs().max() < 1e-10 * largest
+    for name, gradient in independent.part("gradients").items():
+        found = leaves[name].grad
+        assert found is not None
+        assert (found - gradient).abs().max() <= 1.01 * HALF_UNIT_OF_FLOAT32 * gradient.abs().max(), name
+
+
+def test_the_fixture_says_where_it_comes_from_and_hides_nothing() -> None:
+    _, metadata = independent.frozen()
+    shape = independent.frozen_case().shape
+    config = json.loads(metadata["config"])
+    assert metadata["producer"].startswith("transformers.LlamaForCausalLM")
+    assert metadata["transformers"].startswith("5.")
+    assert (config["rms_norm_eps"], config["rope_parameters"]["rope_theta"]) == (shape.norm_eps, shape.rope_theta)
+    assert shape.rope_theta != 10000.0
+    assert shape.num_heads // shape.num_kv_heads != shape.num_kv_heads > 1
+    assert independent.HUGGINGFACE_LLAMA in recipes.FROZEN
+    assert independent.HUGGINGFACE_LLAMA not in recipes.unused()
+
+
+def subject(oracle: type[Oracle]) -> Subject:
+    return Subject(OracleAdapters(oracle, torch.float32), "oracle")
+
+
+def test_the_oracle_passes_the_check() -> None:
+    error_in_noise = independent.huggingface_llama(subject(Oracle))
+    assert error_in_noise is not None
+    assert error_in_noise < 1
+
+
+@pytest.mark.parametrize("defect", [HalfSplit, Tiled, OtherEps, NoGradientOfKeys])
+def test_a_defect_fails_the_check(defect: type[Oracle]) -> None:
+    expected = "layers.0.attn.k_proj.weight gets no grad" if defect is NoGradientOfKeys else "logits of transformers'"
+    with pytest.raises(CheckFailure, match=expected):
+        independent.huggingface_llama(subject(defect))
