@@ -15,7 +15,7 @@ from cs336_basics.config import TransformerConfig
 from cs336_basics.transformer import TransformerBlock, TransformerLM
 
 
-def call_with(weights: Mapping[str, Tensor], module: nn.Module, *inputs: Tensor | rope.RotaryTable) -> Tensor:
+def call_with(weights: Mapping[str, Tensor], module: nn.Module, *inputs: Tensor) -> Tensor:
     """What ``module`` computes with ``weights`` in place of its own, in their dtype and on their device.
 
     The module may be on the meta device, where it costs neither memory nor random numbers. The weights are used as they

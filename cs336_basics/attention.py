@@ -14,11 +14,11 @@ from typing import Protocol, Unpack, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 
 from cs336_basics.layers import Creation, Linear, softmax
-from cs336_basics.rope import RotaryTable, rotate
+from cs336_basics.rope import rotate
 
 
 @runtime_checkable
@@ -95,7 +95,9 @@ class CausalSelfAttention(nn.Module):
         self.output_proj = Linear(num_heads * d_head, d_model, **creation)
 
     def forward(
-        self, x: Float[Tensor, "*batch time d_model"], rotary: RotaryTable | None = None
+        self,
+        x: Float[Tensor, "*batch time d_model"],
+        rotary: Complex[Tensor, "*positions time pairs"] | None = None,
     ) -> Float[Tensor, "*batch time d_model"]:
         """Attend, with queries and keys turned by ``rotary`` when it is given."""
         q = self._split_heads(self.q_proj(x))  # (*batch, num_heads, time, d_head)

@@ -3,13 +3,13 @@
 from typing import Any, Unpack
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
 from cs336_basics.attention import Attention, CausalSelfAttention, scaled_dot_product_attention
 from cs336_basics.config import TransformerConfig
 from cs336_basics.layers import Creation, Embedding, Linear, RMSNorm, SwiGLU
-from cs336_basics.rope import RotaryTable, rotary_table
+from cs336_basics.rope import rotary_table
 
 
 class TransformerBlock(nn.Module):
@@ -30,7 +30,7 @@ class TransformerBlock(nn.Module):
         self.ln2 = RMSNorm(config.d_model, config.norm_eps, **creation)
 
     def forward(
-        self, x: Float[Tensor, "*batch time d_model"], rotary: RotaryTable
+        self, x: Float[Tensor, "*batch time d_model"], rotary: Complex[Tensor, "*positions time pairs"]
     ) -> Float[Tensor, "*batch time d_model"]:
         x = x + self.attn(self.ln1(x), rotary)
         x = x + self.ffn(self.ln2(x))
