@@ -34,11 +34,12 @@ Source: section 3 of the CS336 handout, "resource accounting".
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 BYTES_PER_VALUE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
+@runtime_checkable
 class DecoderSizes(Protocol):
     """The sizes that decide the cost of a decoder: ``TransformerConfig`` has them, and so may anything else."""
 
