@@ -42,7 +42,7 @@ LONG_CUTS = ((1, 64, 257), (33, 128, 200))
 LONG_TOKENS = ((0, 1, 130), (13, 70, 258))
 """Tokens changed in the long input, one per row and call: the first two lie outside every window up to 256 of the
 end."""
-PICTURED = 24
+PICTURED = 12
 """Most tokens that the picture of a long input changes."""
 
 

@@ -195,13 +195,17 @@ def _gradients(subject: Subject, model: BuiltModel, case: Case) -> dict[str, Ten
         if head is not None and table is not head:
             parts["token_embeddings.weight"] = head if table is None else table + head
     gradients = {name: gradient for name, gradient in parts.items() if gradient is not None}
-    for name in parts:
-        if name not in gradients:
-            raise CheckFailure(
-                f"{name} gets no gradient in the built model ({case}): the forward pass does not use this Parameter, or"
-                " uses it detached; in a correct decoder every weight takes part in the logits and learns",
-                model.evidence(token_ids),
-            )
+    lost = [name for name in parts if name not in gradients]
+    if lost:
+        which = f"{lost[0]} gets" if len(lost) == 1 else f"{lost[0]} and {len(lost) - 1} more get"
+        evidence = model.evidence(token_ids)
+        evidence.details = [f"no gradient: {name}" for name in lost]
+        raise CheckFailure(
+            f"{which} no gradient in the built model ({case}): the forward pass does not use"
+            f" {'this Parameter, or uses it' if len(lost) == 1 else 'these Parameters, or uses them'} detached; in a"
+            " correct decoder every weight takes part in the logits and learns",
+            evidence,
+        )
     return gradients
 
 
