@@ -218,7 +218,11 @@ def rope_other_shapes(subject: Subject, case: tuple[tuple[int, ...], tuple[int, 
     "components.rope_is_a_rotation",
     task="rope",
     needs=["run_rope"],
-    after=["components.rope", "components.rope_far_positions[theta_10000]"],
+    after=[
+        "components.rope",
+        "components.rope_far_positions[theta_10000]",
+        "components.axes_of_size_one[rope]",
+    ],
 )
 def rope_is_a_rotation(subject: Subject) -> float:
     """A rotation keeps every vector's length, and scores depend on the distance of positions alone, near and far.
