@@ -272,8 +272,8 @@ def gradient_leak(subject: Subject) -> None:
         evidence.influence, evidence.details = picture, picture.picture()
         raise CheckFailure(
             f"the gradient of the logits at position {position} reaches the token at position {token}, which comes"
-            f" later ({float(moved[position, token]):.2g} where it must be 0): training would learn from the future; in a"
-            " correct decoder nothing that a position computes, not even a part that cancels, reads a later token",
+            f" later ({float(moved[position, token]):.2g} where it must be 0): training would learn from the future; in"
+            " a correct decoder nothing that a position computes, not even a part that cancels, reads a later token",
             evidence,
         )
 
@@ -355,8 +355,8 @@ def _failure(
 
 LENGTH_MATTERS = (
     "with the number of tokens that follow, though not with which they are: something depends on how long the input is"
-    " (a scale, a table, positions counted from the end); in a correct decoder the first logits are the same however many"
-    " tokens follow"
+    " (a scale, a table, positions counted from the end); in a correct decoder the first logits are the same however"
+    " many tokens follow"
 )
 TOGETHER = (
     "when all later tokens are replaced, though no single one of them moves them; in a correct decoder no later token"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from vectorised import Vectorised, result_of, subject_of
+from vectorised import Vectorised, replaced, result_of, subject_of
 
 from cs336_harness.checks import all_checks
 from cs336_harness.oracle import LayerWeights
@@ -55,10 +55,11 @@ class Draws(OracleModel):
 
 def consuming(subject: Subject) -> Subject:
     right = subject.module.run_transformer_lm
-    subject.module.run_transformer_lm = lambda weights, **rest: right(
-        weights={name: weights.pop(name) for name in list(weights)}, **rest
-    )
-    return subject
+
+    def run_transformer_lm(weights: dict[str, Tensor], **rest: Any) -> Tensor:
+        return right(weights={name: weights.pop(name) for name in list(weights)}, **rest)
+
+    return replaced(subject, run_transformer_lm=run_transformer_lm)
 
 
 def overwriting(subject: Subject) -> Subject:
@@ -69,8 +70,7 @@ def overwriting(subject: Subject) -> Subject:
         in_indices += 1
         return logits
 
-    subject.module.run_transformer_lm = run_transformer_lm
-    return subject
+    return replaced(subject, run_transformer_lm=run_transformer_lm)
 
 
 def default_dtype(subject: Subject) -> Subject:
@@ -80,8 +80,7 @@ def default_dtype(subject: Subject) -> Subject:
         torch.set_default_dtype(torch.float64)
         return right(**arguments)
 
-    subject.module.run_transformer_lm = run_transformer_lm
-    return subject
+    return replaced(subject, run_transformer_lm=run_transformer_lm)
 
 
 def no_grad(subject: Subject) -> Subject:
@@ -91,8 +90,7 @@ def no_grad(subject: Subject) -> Subject:
         torch.set_grad_enabled(False)
         return right(**arguments)
 
-    subject.module.run_transformer_lm = run_transformer_lm
-    return subject
+    return replaced(subject, run_transformer_lm=run_transformer_lm)
 
 
 VIOLATORS = {
@@ -140,7 +138,6 @@ def test_every_check_of_this_module_has_a_violator() -> None:
 
 
 def test_a_model_that_does_not_build_is_the_configuration_s_failure() -> None:
-    subject = subject_of(Vectorised)
-    subject.module.get_transformer_lm_weights = lambda model: {}
+    subject = replaced(subject_of(Vectorised), get_transformer_lm_weights=lambda model: {})
     result = result_of("information_flow.no_random_numbers", subject)
     assert (result.outcome, result.blocked_by) == ("blocked", "configuration.model_builds")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from vectorised import Vectorised, result_of, subject_of
+from vectorised import Vectorised, replaced, result_of, subject_of
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.information_flow import FULL, influence
@@ -275,8 +275,7 @@ def raises(*_: object, **__: object) -> Tensor:
 
 
 def test_a_call_that_raises_is_the_assembly_s_failure() -> None:
-    subject = subject_of(Vectorised)
-    subject.module.run_transformer_lm = raises
+    subject = replaced(subject_of(Vectorised), run_transformer_lm=raises)
     result = result_of("information_flow.every_token_arrives", subject)
     assert (result.outcome, result.blocked_by) == ("blocked", "assembly.transformer_lm")
 
@@ -298,8 +297,8 @@ def test_every_influence_of_a_right_decoder_is_far_from_the_tolerance(kind: str)
     assert float(found.moved[~tril(FULL)].max()) < found.tolerance / 5
 
 
-def example(moved: list[list[float]], **settings: object) -> InfluenceMap:
-    return InfluenceMap(torch.tensor(moved, dtype=torch.float64), tuple(range(len(moved[0]))), **settings)  # type: ignore[arg-type]
+def example(moved: list[list[float]], judged: tuple[str, ...] = ("above", "below")) -> InfluenceMap:
+    return InfluenceMap(torch.tensor(moved, dtype=torch.float64), tuple(range(len(moved[0]))), judged)
 
 
 def test_the_map_tells_leaks_from_gaps() -> None:

@@ -166,7 +166,7 @@ GRADIENTS = [
     (
         "gradients[mqa]",
         detached("project_output", num_kv_heads=1, num_layers=2),
-        "layers.0.attn.q_proj.weight and 7 more get no gradient",
+        "layers.0.attn.q_proj.weight and 9 more get no gradient",
     ),
     (
         "gradients[mqa-eleven-layers]",

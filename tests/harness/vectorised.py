@@ -1,6 +1,7 @@
 """The oracle with its attention vectorised: as right, and quick enough to be broken many times over."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +53,13 @@ def subject_of(oracle: type[Oracle], model: type[OracleModel] = OracleModel) -> 
     adapters = OracleAdapters(oracle, torch.float32)
     adapters.model_class = model
     return Subject(adapters, oracle.__name__)
+
+
+def replaced(subject: Subject, **functions: Any) -> Subject:
+    """The subject with some of its entry points replaced."""
+    for name, function in functions.items():
+        setattr(subject.module, name, function)
+    return subject
 
 
 def result_of(check_id: str, subject: Subject) -> Result:
