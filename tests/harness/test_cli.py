@@ -1,0 +1,81 @@
+"""``cs336 check`` as a program: exit codes, streams and files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cs336_harness import cli
+
+RIGHT = """
+import torch
+from cs336_harness.oracle_adapters import OracleAdapters
+
+reference = OracleAdapters(dtype=torch.float32)
+run_silu, run_softmax = reference.run_silu, reference.run_softmax
+"""
+
+
+def cs336(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Runs the command line in this process; the exit status."""
+    monkeypatch.setattr("sys.argv", ["cs336", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0)
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Path:
+    path = tmp_path / "subject.py"
+    path.write_text(RIGHT)
+    return path
+
+
+def test_a_right_subject_exits_0_and_says_no_more_than_was_run(
+    subject: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cs336(monkeypatch, "check", str(subject), "-k", "components.silu or components.rope") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].startswith("judging ")
+    assert "subject.py" in out.split("task")[0].replace("\n", "")
+    assert "every required check that could run passed" in out
+    assert "run_rope is not defined in subject.py" in out
+
+
+def test_a_wrong_subject_exits_1_and_writes_json(
+    subject: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    subject.write_text(RIGHT + "run_silu = torch.relu\n")
+    result = tmp_path / "result.json"
+    assert cs336(monkeypatch, "check", str(subject), "-k", "components.silu", "--json", str(result)) == 1
+    data = json.loads(result.read_text())
+    assert data["summary"]["failed"] == 1
+    assert data["checks"][0]["id"] == "components.silu"
+    assert data["checks"][0]["error_in_noise"] > 1e3
+    assert "✗ components.silu" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["check", "nowhere"], "cs336: no such file or directory: nowhere\n"),
+        (
+            ["check", "-k", "no such check"],
+            "cs336: -k 'no such check' selects no check; `cs336 check -v` lists their ids\n",
+        ),
+        (["check", "--json", "no/such/folder/x.json"], "cs336: --json no/such/folder/x.json: there is no folder"),
+    ],
+)
+def test_a_wrong_call_exits_2_with_one_line_on_standard_error(
+    arguments: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cs336(monkeypatch, *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(line.removesuffix("\n"))
+    assert len(captured.err.strip().splitlines()) == 1
+    assert captured.out == ""
+
+
+def test_an_unknown_option_exits_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cs336(monkeypatch, "check", "--no-such-option") == 2
