@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cs336_harness.matmuls import count_parameters, flops_by_term, list_matmuls, list_weights
 from cs336_harness.oracle import Oracle
 from cs336_harness.shapes import DecoderShape
 
@@ -243,3 +244,9 @@ class OracleAdapters:
 
     def get_transformer_lm_weights(self, model: OracleModel) -> dict[str, nn.Parameter]:
         return model.weights()
+
+    def run_parameter_count(self, **sizes: Any) -> int:
+        return count_parameters(list_weights(partial_shape(**sizes)))
+
+    def run_forward_flops(self, *, batch_size: int, sequence_length: int, **sizes: Any) -> dict[str, int]:
+        return flops_by_term(list_matmuls(partial_shape(**sizes), batch_size, sequence_length))
