@@ -58,7 +58,7 @@ def attention_no_mask(subject: Subject) -> None:
     "components.attention_sizes",
     task="scaled_dot_product_attention",
     needs=[SDPA],
-    after=["components.scaled_dot_product_attention", "components.attention_no_mask"],
+    after=["components.4d_scaled_dot_product_attention", "components.attention_no_mask"],
     cases={
         "d_v_differs": ((3,), "masked"),
         "open_mask": ((3,), "open"),
@@ -101,8 +101,8 @@ def attention_sizes(subject: Subject, case: tuple[tuple[int, ...], str | None]) 
 def attention_large_scores(subject: Subject) -> float:
     """Scores around 150, some of them masked: nothing overflows, and what is masked stays out.
 
-    All scores are large together and lie within 60 of each other, so that masking first and masking afterwards, with the
-    rest normalised again, are both right. Usually broken by exp without the maximum subtracted.
+    All scores are large together and lie within 60 of each other, so that masking first and masking afterwards, with
+    the rest normalised again, are both right. Usually broken by exp without the maximum subtracted.
     """
     arguments = _qkv(3, std=1.0)
     common = 8 * normal(6, seed=87)

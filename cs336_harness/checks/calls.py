@@ -90,7 +90,7 @@ SAMPLES: dict[str, tuple[str, Sample]] = {
             "theta": 10000.0,
             "max_seq_len": 20,
             "in_query_or_key": normal(batch, time, 8, seed=115),
-            "token_positions": torch.arange(3, 3 + time),
+            "token_positions": torch.arange(time),
         },
     ),
     "scaled_dot_product_attention": ("scaled_dot_product_attention", lambda batch, time, _: _qkv(batch, time)),

@@ -313,10 +313,11 @@ def silu_extremes(subject: Subject) -> float:
     return judge_call(
         subject,
         "run_silu",
-        ("element",),
         what="inputs up to ±1e4",
         teach="a correct silu is x · sigmoid(x): nearly x for large x, nearly 0 for very negative x",
-        in_features=torch.tensor([-1e4, -100.0, -20.0, -1.0, 0.0, 1.0, 20.0, 100.0, 1e4]),
+        in_features=torch.tensor([-1e4, -500.0, -100.0, -20.0, -1.0, -0.1, 0.1, 1.0, 20.0, 100.0, 500.0, 1e4]).view(
+            2, 2, 3
+        ),
     )
 
 

@@ -174,7 +174,7 @@ def rope_far_positions(subject: Subject, case: float) -> float:
     return judge_call(subject, "run_rope", what=f"theta {case:g}, positions 255 to 599", teach=teach, **arguments)
 
 
-@check("components.rope_leading_axes", task="rope", needs=["run_rope"], after=["components.rope"])
+@check("components.rope_leading_axes", task="rope", needs=["run_rope"], after=["components.rope", *HONOURED])
 def rope_leading_axes(subject: Subject) -> float:
     """Vectors of shape (batch, heads, time, d_k) with positions of shape (time,): the same turn in every row and head.
 
@@ -244,7 +244,7 @@ def rope_is_a_rotation(subject: Subject) -> float:
         moved = float((scores_at[shift] - scores_at[0]).abs().max() / (lengths.max() * keys.norm(dim=-1).max())) / scale
         worst = max(worst, stretched, moved)
         if stretched > TOLERANCE_IN_NOISE:
-            index = int((kept - lengths).abs().argmax())
+            index = int(((kept - lengths).abs() > TOLERANCE_IN_NOISE * scale * lengths.max()).nonzero()[0])
             raise _no_effect(
                 f"run_rope changes the length of a vector at position {int(positions[index]) + shift} from"
                 f" {float(lengths[index]):.4g} to {float(kept[index]):.4g}; a rotation turns and never stretches",

@@ -1,7 +1,7 @@
-"""Correct decoders that round differently: plain float32 PyTorch, with a switch for each thing that may be done two ways.
+"""Correct decoders that round differently: plain float32 PyTorch, a switch for each thing that may be done two ways.
 
-They share nothing with the oracle but the checks of sizes. Every required check must pass on each of them, with an error
-under a fifth of the tolerance (FAULTS.md, "Not faults").
+They share nothing with the oracle but the checks of sizes. Every required check must pass on each of them, with an
+error under a fifth of the tolerance.
 """
 
 from __future__ import annotations
