@@ -57,7 +57,8 @@ _TIED = re.compile(
     re.I,
 )
 _DTYPE = re.compile(
-    r"(?:dtype|precision|parameter type|data type)\W*?[:=|]\W*(float64|float32|fp32|single|float16|fp16|half|bfloat16|bf16)",
+    r"(?:dtype|precision|parameter type|data type)\W*?[:=|]\W*"
+    r"(float64|float32|fp32|single|float16|fp16|half|bfloat16|bf16)",
     re.I,
 )
 _DTYPES = {"fp32": "float32", "single": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
@@ -199,7 +200,8 @@ class _Found:
                 other = next((item for item in stated if item[0] != value), None)
                 if other is not None and kind < 2:
                     raise ValueError(
-                        f"contradicts itself: {key} is {value:,} on line {line} and {other[0]:,} on line {other[1]}; keep one"
+                        f"contradicts itself: {key} is {value:,} on line {line} and {other[0]:,} on line {other[1]}; "
+                        "keep one"
                     )
                 sizes[key] = value
         return sizes

@@ -11,7 +11,7 @@ from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS, SHARE
 
 
 def multiply_lines(findings: list[Finding]) -> list[Finding]:
-    """The lines of (b): multiplies with their FLOPs, one finding for each set of components, tables before sentences."""
+    """The lines of (b): multiplies with their FLOPs, one for each set of components, tables before sentences."""
     lines: dict[frozenset[str], Finding] = {}
     found = [
         finding
@@ -53,7 +53,7 @@ def added_up(lines: list[Finding]) -> tuple[Fraction, Fraction]:
 
 
 def with_consequences(findings: list[Finding]) -> list[Finding]:
-    """The findings, where a wrong number that follows from another wrong one says so in place of a mistake of its own."""
+    """The findings; a wrong number that follows from another one says so, and names no mistake of its own."""
     lines = partition(multiply_lines(findings))
     covered = frozenset().union(*(finding.role.components for finding in lines if finding.role))
     complete = lines if covered == frozenset(MATMULS) and any(line.verdict == WRONG for line in lines) else []

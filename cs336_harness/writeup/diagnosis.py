@@ -43,8 +43,8 @@ class Role:
 def diagnose(written: Written, role: Role) -> list[str]:
     """Sentences that name the mistakes that give exactly this number, to the digits that were written.
 
-    Single mistakes first; pairs only where none of them fits and the number has digits enough to tell pairs apart; three
-    together only for a number that was written out in full.
+    Single mistakes first; pairs only where none of them fits and the number has digits enough to tell pairs apart;
+    three together only for a number that was written out in full.
     """
     if rounding := _rounding(written, role.true):
         return [rounding]
@@ -119,5 +119,5 @@ def _rounding(written: Written, true: Fraction) -> str | None:
         digits = str(written.value.numerator)
         coarse = Fraction(10 ** (len(digits) - len(digits.rstrip("0"))))
         if coarse > max(step, 1) and 2 * abs(written.value - true) <= coarse:
-            return "It is rounded, but written as if every digit were meant: say 'about', or write fewer digits and a unit."
+            return "It is rounded, but written as if every digit were meant: say 'about', or write fewer digits."
     return None

@@ -30,7 +30,7 @@ _OTHER_STATE = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One number and what became of it. ``role`` is what it was held against; ``hints`` name the mistake, if one fits."""
+    """One number and what became of it: what it was held against, and the mistakes that fit, if any does."""
 
     claim: Claim
     verdict: str
@@ -232,7 +232,7 @@ def _judge_ratio(claim: Claim, books: _Books) -> Finding:
 
 
 def _settled(finding: Finding, findings: list[Finding]) -> Finding:
-    """The finding with its mistake named; in a table, the scope that the right rows have decides what a wrong one claims."""
+    """The finding with its mistake named. In a table the right rows say whether a wrong one means one block or all."""
     if finding.verdict != WRONG or finding.role is None:
         return finding
     role = finding.role

@@ -1,7 +1,7 @@
 """The usual mistakes of a written answer, each as the exact number that it produces.
 
-A mistake changes the ledger (a term forgotten, counted twice, counted at another size) or the unit (GiB called GB). A wrong
-number is compared with what each mistake, and each pair, would have given; nothing is measured by nearness.
+A mistake changes the ledger (a term forgotten, counted twice, counted at another size) or the unit (GiB called GB). A
+wrong number is compared with what each mistake, and each pair, would have given; nothing is measured by nearness.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ _UNIT = (
     r"|(?P<binary>[kKMGTP])i(?:B|bytes?)(?![A-Za-z])|(?P<binary_word>kibi|mebi|gibi|tebi)bytes?"
     r"|(?P<decimal>[kKMGTP])(?:B|bytes?|b)(?![A-Za-z])|(?P<decimal_word>kilo|mega|giga|tera)bytes?"
     r"|(?P<bytes>bytes?)(?![A-Za-z])|(?P<bits>bits?)(?![A-Za-z])"
-    r"|(?P<parameters>(?:(?:trainable|learnable|model|total|unique|float32|fp32|FP32|single-precision|of the|more|fewer)\s+)"
-    r"{0,3}(?:[Pp]arams?|[Pp]arameters?|[Ww]eights)(?![A-Za-z]))"
+    r"|(?P<parameters>(?:(?:trainable|learnable|model|total|unique|float32|fp32|FP32|single-precision|of the|more|fewer)"
+    r"\s+){0,3}(?:[Pp]arams?|[Pp]arameters?|[Ww]eights)(?![A-Za-z]))"
     r"|(?P<percent>%|percent(?:age points?)?|per ?cent|pct)"
     r"|(?P<ratio>times(?![A-Za-z])|-?\s?fold(?![A-Za-z])|×(?!\s*[\d(A-Za-z])|[xX](?![\w×])(?!\s*[\d(])))"
 )
@@ -89,8 +89,9 @@ class Unit:
 class Written:
     """A number in a text.
 
-    ``value`` is in base units (parameters, bytes, FLOPs, a share of one, a ratio); ``step`` is what one in the last written
-    digit is worth, 0 for a number that was written out exactly. ``dimension`` is None when no unit says it.
+    ``value`` is in base units (parameters, bytes, FLOPs, a share of one, a ratio); ``step`` is what one in the last
+    written digit is worth, 0 for a number that was written out exactly. ``dimension`` is None when no unit says it.
+    ``working`` marks an operand of a sum or product, which is no answer.
     """
 
     text: str
@@ -134,7 +135,7 @@ def find_numbers(text: str) -> list[Written]:
 
 
 def unit_of_header(header: str) -> Unit | None:
-    """The unit that a table's header or a sentence before it states for bare numbers: FLOPs (GFLOPs), Memory (GiB), %."""
+    """The unit that a header states for the bare numbers below it: FLOPs (GFLOPs), Memory (GiB), Share (%)."""
     best: Unit | None = None
     for match in _HEADER_UNIT.finditer(header):
         if match.group("ratio"):

@@ -28,8 +28,8 @@ QUESTIONS: dict[str, str] = {
 """Id -> title of everything that is asked; (d) and (e) are judged under ``numbers`` and may be left out."""
 
 _SUPERLATIVE = re.compile(
-    r"\b(?:most|largest|biggest|greatest|dominat\w+|dominant|majority|highest|main|bulk|mainly|expensive|costl(?:y|iest)|over half|"
-    r"more than half)\b",
+    r"\b(?:most|largest|biggest|greatest|highest|dominat\w+|dominant|majority|main|mainly|bulk|expensive|costl(?:y|iest)"
+    r"|over half|more than half)\b",
     re.I,
 )
 

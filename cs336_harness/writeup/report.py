@@ -62,11 +62,11 @@ def summary_line(judgement: Judgement) -> str:
 def describe_configuration(configuration: Configuration) -> str:
     """The stated configuration in one line, and which handout's it is, if it is one's."""
     shape = configuration.shape
-    known = next((f"{year} handout's GPT-2 XL: " for year in HANDOUTS if shape == preset("gpt2-xl", year)), "")
+    known = next((f"the {year} handout's GPT-2 XL: " for year in HANDOUTS if shape == preset("gpt2-xl", year)), "")
     kv = "" if shape.num_kv_heads == shape.num_heads else f", num_kv_heads {shape.num_kv_heads}"
     return (
-        f"the {known}vocab_size {shape.vocab_size}, context_length {shape.context_length}, num_layers {shape.num_layers}, "
-        f"d_model {shape.d_model}, num_heads {shape.num_heads}{kv}, d_ff {shape.d_ff}, "
+        f"{known}vocab_size {shape.vocab_size}, context_length {shape.context_length}, "
+        f"num_layers {shape.num_layers}, d_model {shape.d_model}, num_heads {shape.num_heads}{kv}, d_ff {shape.d_ff}, "
         f"{'tied' if shape.tie_embeddings else 'untied'}, batch {configuration.batch_size}, {configuration.dtype}"
     )
 

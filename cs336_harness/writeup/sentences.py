@@ -94,8 +94,8 @@ def _run_of(
 ) -> tuple[list[Mention], list[Written], bool]:
     """The mentions that go with a number, the numbers that share them, and whether the sentence is plain about it.
 
-    A mention stands before its number ("the head takes 5 %"), or behind it and joined to it ("5 % in the head"). Several
-    numbers in a row share what stands before them, one each where there are as many of one as of the other.
+    A mention stands before its number ("the head takes 5 %"), or behind it and joined to it ("5 % in the head").
+    Several numbers in a row share what stands before them, one each where there are as many of one as of the other.
     """
     free = list(mentions)
     groups: list[tuple[list[Mention], list[Written], bool]] = []

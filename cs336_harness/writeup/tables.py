@@ -27,7 +27,7 @@ from cs336_harness.writeup.numbers import (
 from cs336_harness.writeup.plain import Plain
 
 _SIZE_COLUMN = re.compile(
-    r"\W*(?:m|k|n|count|how often|shapes?|sizes?|dimensions?.*|dims?|formula|#|layers?|d_?model|d_?ff|(?:num_)?heads)\W*",
+    r"\W*(?:m|k|n|count|how often|shapes?|sizes?|dim(?:ension)?s?.*|formula|#|layers?|d_?model|d_?ff|(?:num_)?heads)\W*",
     re.I,
 )
 _SMALLEST = 10_000

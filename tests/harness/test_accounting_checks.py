@@ -1,0 +1,224 @@
+"""Every accounting check has a subject that it must fail, and names the mistake that this subject makes."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from vectorised import Vectorised, replaced, result_of, subject_of
+
+from cs336_harness import accounting_laws as laws
+from cs336_harness.accounting_laws import SHAPES, size_arguments
+from cs336_harness.checks import all_checks, find
+from cs336_harness.failures import CheckFailure
+from cs336_harness.matmuls import count_parameters, flops_by_term, list_matmuls, list_weights
+from cs336_harness.oracle import Oracle
+from cs336_harness.oracle_adapters import OracleModel
+from cs336_harness.shapes import DecoderShape
+
+COUNTS = [item.id for item in find("accounting") if "run_parameter_count" in item.needs]
+FLOPS = [item.id for item in find("accounting") if "run_forward_flops" in item.needs]
+
+
+def shape_of(sizes: dict[str, Any]) -> DecoderShape:
+    return DecoderShape(context_length=64, **sizes)
+
+
+def right_count(**sizes: Any) -> int:
+    return count_parameters(list_weights(shape_of(sizes)))
+
+
+def right_flops(batch_size: int, sequence_length: int, **sizes: Any) -> dict[str, int]:
+    return flops_by_term(list_matmuls(shape_of(sizes), batch_size, sequence_length))
+
+
+def counting(function: Any):
+    return replaced(subject_of(Vectorised), run_parameter_count=function)
+
+
+def costing(function: Any):
+    return replaced(subject_of(Vectorised), run_forward_flops=function)
+
+
+def changed_term(term: str, change: Any):
+    def flops(**arguments: Any) -> dict[str, int]:
+        terms = right_flops(**arguments)
+        return terms | {term: change(terms[term], arguments)}
+
+    return costing(flops)
+
+
+@pytest.mark.parametrize("check_id", COUNTS + FLOPS)
+def test_a_right_subject_passes(check_id: str):
+    subject = replaced(subject_of(Vectorised), run_parameter_count=right_count, run_forward_flops=right_flops)
+    assert result_of(check_id, subject).outcome == "passed"
+
+
+def grouped_as_full(**sizes: Any) -> int:
+    return right_count(**sizes | {"num_kv_heads": sizes["num_heads"]})
+
+
+def two_matrices(d_model: int, d_ff: int, num_layers: int, **sizes: Any) -> int:
+    return right_count(d_model=d_model, d_ff=d_ff, num_layers=num_layers, **sizes) - num_layers * d_model * d_ff
+
+
+@pytest.mark.parametrize(
+    ("count", "case", "named"),
+    [
+        (grouped_as_full, "gqa", "GQA counted as MHA"),
+        (grouped_as_full, "llama_3_8b", "GQA counted as MHA"),
+        (two_matrices, "gpt2_xl", "two feed-forward matrices"),
+        (
+            lambda **sizes: right_count(**sizes) - sizes["num_layers"] * sizes["d_model"] ** 2,
+            "mha",
+            "without the output",
+        ),
+        (lambda **sizes: right_count(**sizes) - sizes["d_model"], "mqa", "without the final norm"),
+        (lambda **sizes: right_count(**sizes) + 12345, "mha", None),
+    ],
+)
+def test_a_wrong_count_is_told_its_mistake(count: Any, case: str, named: str | None):
+    result = result_of(f"accounting.parameter_count[{case}]", counting(count))
+    assert result.outcome == "failed"
+    assert (named in result.message) if named else "This is" not in result.message
+
+
+@pytest.mark.parametrize("given", [None, 1.5, "1", True])
+def test_a_count_that_is_no_integer_is_failed(given: object):
+    result = result_of("accounting.parameter_count[mha]", counting(lambda **sizes: given))
+    assert result.outcome == "failed"
+    assert "int" in result.message
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (lambda tie_embeddings, **sizes: right_count(tie_embeddings=False, **sizes), "tying removes nothing"),
+        (
+            lambda tie_embeddings, **sizes: (
+                right_count(tie_embeddings=tie_embeddings, **sizes)
+                - tie_embeddings * sizes["vocab_size"] * sizes["d_model"]
+            ),
+            "removes both vocabulary matrices",
+        ),
+    ],
+)
+def test_tying_counted_wrong(count: Any, said: str):
+    result = result_of("accounting.tying", counting(count))
+    assert result.outcome == "failed"
+    assert said in result.message
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "returned nothing"),
+        (7, "returned a int"),
+        ({"lm_head": 1}, "lacks attention_projections"),
+        (
+            {
+                **dict.fromkeys(("attention_projections", "attention_scores", "attention_values", "feed_forward"), 1),
+                "lm_head": 2.0,
+            },
+            "is a float",
+        ),
+        (
+            {
+                **dict.fromkeys(
+                    ("attention_projections", "attention_scores", "attention_values", "feed_forward", "lm_head"), 1
+                ),
+                "total": 5,
+            },
+            "has total",
+        ),
+    ],
+)
+def test_terms_of_another_form_are_failed(given: object, said: str):
+    result = result_of("accounting.flop_terms", costing(lambda **arguments: given))
+    assert result.outcome == "failed"
+    assert said in result.message
+
+
+@pytest.mark.parametrize(
+    ("term", "change", "case", "named"),
+    [
+        ("attention_projections", lambda count, _: count // 2, "mha", "multiply-adds (MACs)"),
+        ("attention_projections", lambda count, a: count // 4 * 3, "mha", "without the output projections"),
+        ("attention_scores", lambda count, _: count // 2, "mqa", "halved"),
+        ("attention_values", lambda count, a: count // a["num_heads"] * a["num_kv_heads"], "gqa", "key/value heads"),
+        ("feed_forward", lambda count, _: count // 3 * 2, "gpt2_xl", "two feed-forward matrices"),
+        ("lm_head", lambda count, a: count // a["sequence_length"], "llama_3_8b", "last position only"),
+        ("lm_head", lambda count, _: count + 7, "mha", None),
+    ],
+)
+def test_a_wrong_term_is_told_its_mistake(term: str, change: Any, case: str, named: str | None):
+    result = result_of(f"accounting.forward_flops[{case}]", changed_term(term, change))
+    assert result.outcome == "failed"
+    assert term in result.message
+    assert (named in result.message) if named else "This is" not in result.message
+
+
+def test_a_batch_that_is_ignored_breaks_the_batch_law():
+    once = right_flops(2, 10, **size_arguments(SHAPES["gqa"]))
+    assert "7 times the batch" in (laws.batch_fault(once, 7, once) or "")
+    assert laws.batch_fault(once, 7, {term: 7 * count for term, count in once.items()}) is None
+
+
+def test_a_length_that_counts_otherwise_breaks_the_length_law():
+    once = right_flops(2, 10, **size_arguments(SHAPES["gqa"]))
+    assert "must take 4 times the FLOPs of attention_scores" in (
+        laws.length_fault(once, {term: 2 * count for term, count in once.items()}) or ""
+    )
+    assert "must take 2 times" in (laws.length_fault(once, {term: 4 * count for term, count in once.items()}) or "")
+
+
+def only_at(lengths: tuple[int, ...], batches: tuple[int, ...]):
+    """Right where the exact check looks, wrong elsewhere: what only a law sees."""
+
+    def flops(batch_size: int, sequence_length: int, **sizes: Any) -> dict[str, int]:
+        terms = right_flops(batch_size, sequence_length, **sizes)
+        known = sequence_length in lengths and batch_size in batches
+        return terms if known else terms | {"lm_head": terms["lm_head"] + 2}
+
+    return costing(flops)
+
+
+def test_the_laws_see_what_the_exact_cases_do_not():
+    seen = {check_id: result_of(check_id, only_at((20,), (3,))).outcome for check_id in FLOPS}
+    assert seen["accounting.forward_flops[mha]"] == "passed"
+    assert seen["accounting.batch_law"] == seen["accounting.length_law"] == "failed"
+
+
+class KeepsItsHead(OracleModel):
+    def __init__(self, oracle: Oracle) -> None:
+        super().__init__(oracle)
+        self.spare = nn.Parameter(torch.zeros(oracle.shape.vocab_size, oracle.shape.d_model))
+
+
+class InFloat64(OracleModel):
+    def __init__(self, oracle: Oracle) -> None:
+        super().__init__(oracle)
+        self.double()
+
+
+class LooksUpByMultiplying(OracleModel):
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        vocab_size = self.oracle.shape.vocab_size
+        torch.nn.functional.one_hot(token_ids, vocab_size).float() @ self.weights()["token_embeddings.weight"].float()
+        return super().forward(token_ids)
+
+
+@pytest.mark.parametrize("tied", ["tied", "untied"])
+@pytest.mark.parametrize(
+    ("model", "check", "said"),
+    [
+        (KeepsItsHead, "unique_parameters", "parameters; the weights of these sizes are"),
+        (InFloat64, "unique_parameters", "in float32 they take"),
+        (LooksUpByMultiplying, "counted_flops", "more than the multiplies of these sizes take"),
+    ],
+)
+def test_a_model_that_holds_or_does_more_is_failed(model: type[OracleModel], check: str, said: str, tied: str):
+    function = all_checks()[f"accounting.{check}[{tied}]"]
+    assert function(subject_of(Vectorised)) is None
+    with pytest.raises(CheckFailure, match=said):
+        function(subject_of(Vectorised, model))
