@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from cs336_harness.defects.registry import AdaptersDefect, MatrixAttention, OracleDefect, Place, defect
+from cs336_harness.defects.registry import AdaptersDefect, OracleDefect, Place, defect
 from cs336_harness.oracle import LayerWeights
 
 SCALE = (
@@ -125,7 +125,7 @@ class AttentionQueryKeyNorm(OracleDefect):
     hint="Scores become weights that are positive and sum to one: which function does that?",
     steps=ROWS_SUM,
 )
-class AttentionSoftmaxMissing(MatrixAttention):
+class AttentionSoftmaxMissing(OracleDefect):
     """The scores themselves weigh the values; no softmax is taken."""
 
     def weigh(self, scores: Tensor, allowed: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class AttentionSoftmaxMissing(MatrixAttention):
     hint="Over which axis must the weights sum to one: over the keys that one query sees, or over the queries?",
     steps=ROWS_SUM,
 )
-class AttentionSoftmaxOverQueries(MatrixAttention):
+class AttentionSoftmaxOverQueries(OracleDefect):
     """The softmax runs over the queries, not over the keys: rows do not sum to one, and later queries change earlier
     ones.
     """
@@ -153,12 +153,11 @@ class AttentionSoftmaxOverQueries(MatrixAttention):
     hint="Scores have the axes batch, head, query, key: which of them does your softmax count as dim 1?",
     steps=ROWS_SUM,
 )
-class AttentionSoftmaxOverHeads(MatrixAttention):
+class AttentionSoftmaxOverHeads(OracleDefect):
     """The softmax runs over the heads (dim=1 of batch, head, query, key): the heads share one weight for each key."""
 
     def attend_head(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        scores = torch.stack([self.scores(query, keys) for query in queries])
-        self.__dict__.setdefault("waiting", []).append((scores, values))
+        self.__dict__.setdefault("waiting", []).append((self.score_matrix(queries, keys), values))
         return values
 
     def merge_heads(self, heads: list[Tensor]) -> Tensor:  # ty: ignore[invalid-method-override]
@@ -173,7 +172,7 @@ class AttentionSoftmaxOverHeads(MatrixAttention):
     Place.ATTENTION,
     hint="In which dtype are the weights after your softmax?",
 )
-class AttentionWeightsInBfloat16(MatrixAttention):
+class AttentionWeightsInBfloat16(OracleDefect):
     """The attention weights pass through bfloat16: three digits of each are kept."""
 
     def weigh(self, scores: Tensor, allowed: Tensor) -> Tensor:
@@ -428,8 +427,9 @@ class AttentionNoMaskRefused(AdaptersDefect):
 class AttentionScaleByValueSize(OracleDefect):
     """Scores are divided by the root of the values' size, d_v; it is the queries' size, d_k, that counts."""
 
-    def attend_query(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        return super().attend_query(query * math.sqrt(query.shape[-1] / values.shape[-1]), keys, values)
+    def attend_matrix(self, queries: Tensor, keys: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
+        corrected = queries * math.sqrt(queries.shape[-1] / values.shape[-1])
+        return super().attend_matrix(corrected, keys, values, allowed)
 
 
 @defect(

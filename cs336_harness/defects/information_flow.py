@@ -171,10 +171,8 @@ class RowsAveraged(OracleDefect):
 class DropoutLeftOn(OracleDefect):
     """Dropout acts on the attention weights in every call, also in eval: two calls give two results."""
 
-    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        kept = torch.rand(keys.shape[0]) >= 0.1
-        kept[-1] = True
-        return super().scores(query, keys).masked_fill(~kept, -torch.inf)
+    def weigh(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(super().weigh(scores, allowed), 0.1)
 
 
 @defect(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cs336_harness.defects.registry import MatrixAttention, OracleDefect, Place, defect
+from cs336_harness.defects.registry import OracleDefect, Place, defect
 
 PRINT_THE_TRIANGLE = (
     "Print your mask for four positions: row t must be open for the keys 0 to t and closed after that.",
@@ -231,7 +231,7 @@ class MaskIgnored(OracleDefect):
     hint="Weights must sum to one over the keys that are seen: is anything taken away after the softmax?",
     steps=("Print one query's weights and sum them: it must be one.",),
 )
-class MaskAfterSoftmax(MatrixAttention):
+class MaskAfterSoftmax(OracleDefect):
     """Hidden keys are taken out after the softmax, so weights sum to less than one and still depend on what is
     hidden.
     """
@@ -240,7 +240,7 @@ class MaskAfterSoftmax(MatrixAttention):
         return self.softmax(scores, -1) * allowed
 
 
-class _Fill(MatrixAttention):
+class _Fill(OracleDefect):
     FILL: float
 
     def weigh(self, scores: Tensor, allowed: Tensor) -> Tensor:
@@ -293,7 +293,7 @@ class MaskFillsWithMinusTen(_Fill):
     hint="True is 1 and False is 0: what does adding them to the scores do?",
     steps=LOW_FILL,
 )
-class MaskAddedAsNumber(MatrixAttention):
+class MaskAddedAsNumber(OracleDefect):
     """The boolean mask is added to the scores as ones and zeros; an additive mask needs minus infinity where a key is
     hidden.
     """
@@ -308,7 +308,7 @@ class MaskAddedAsNumber(MatrixAttention):
     hint="Nothing to fix.",
     equivalent="dividing by the sum of what is left gives exactly the softmax over the keys that are seen",
 )
-class MaskAfterSoftmaxRenormalised(MatrixAttention):
+class MaskAfterSoftmaxRenormalised(OracleDefect):
     """Hidden keys are taken out after the softmax, and the rest is divided by its sum."""
 
     def weigh(self, scores: Tensor, allowed: Tensor) -> Tensor:
