@@ -29,12 +29,14 @@ def not_raw(logits: Tensor, louder: Tensor) -> str | None:
         return "the log-sum-exp of each row is zero: they are log-probabilities, a log-softmax was applied"
     if same_numbers(logits * LOUDER, louder):
         return _linear_but_not_raw(logits, scale)
-    if float(louder.abs().max()) < 0.9 * LOUDER * scale:
-        return (
-            f"a head {LOUDER:g} times louder makes them {float(louder.abs().max()) / scale:.3g} times larger:"
-            f" they are capped, near {float(louder.abs().max()):.3g}"
-        )
-    return f"a head {LOUDER:g} times louder does not make them {LOUDER:g} times larger: something is added to them"
+    added = (LOUDER * logits - louder).flatten(0, -2) / (LOUDER - 1)  # the same in every row, if anything was added
+    if same_numbers(added + logits.flatten(0, -2), added[0] + logits.flatten(0, -2)):
+        return f"a head {LOUDER:g} times louder leaves a part of them as it was: a bias is added to them"
+    grown = float(louder.abs().max()) / scale
+    if grown < 0.9 * LOUDER:
+        most = float(louder.abs().max())
+        return f"a head {LOUDER:g} times louder makes them {grown:.3g} times larger: they are capped, near {most:.3g}"
+    return f"a head {LOUDER:g} times louder makes them {grown:.3g} times larger: they are no product with the head"
 
 
 def _linear_but_not_raw(logits: Tensor, scale: float) -> str | None:

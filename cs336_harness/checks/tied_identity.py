@@ -73,7 +73,7 @@ def deepcopy(subject: Subject) -> float:
     return require_both_uses(model, after)
 
 
-@check("tying.safetensors", task="transformer_lm", needs=ASSEMBLY, after=AFTER)
+@check("tying.safetensors", task="transformer_lm", needs=ASSEMBLY, after=["tying.load_state_dict"])
 def safetensors_round_trip(subject: Subject) -> float:
     """A tied model comes back from a safetensors file tied. The file holds the shared matrix under one name.
 

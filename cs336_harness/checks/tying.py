@@ -84,6 +84,7 @@ def require_both_uses(model: BuiltModel, after: str) -> float:
     """Look-up and head both use the Parameter's present value: numbers are written into it, and the logits follow."""
     weights = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
     old = weights[EMBEDDING].clone()
+    model.logits(IDS)  # what a model keeps from its first forward is then kept from the old values
     new = normal(*old.shape, seed=73, std=0.3).to(old)
     with torch.no_grad():
         model.parameters[EMBEDDING].copy_(new)
@@ -142,7 +143,12 @@ def counted_once(subject: Subject) -> None:
             )
 
 
-@check("tying.both_uses", task="transformer_lm", needs=ASSEMBLY, after=["tying.one_parameter", "tying.counted_once"])
+@check(
+    "tying.both_uses",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["tying.one_parameter", "tying.counted_once", "tying.no_scale"],
+)
 def both_uses(subject: Subject) -> float:
     """Change the one Parameter, and look-up and head both change.
 

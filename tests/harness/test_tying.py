@@ -1,0 +1,267 @@
+"""Every way that a tied model comes apart fails one check, and the message says which way it was."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from broken import broken, failures, results
+from torch import Tensor, nn
+from variations import COVERING, VariationAdapters, VariationModel
+
+from cs336_harness.checks import all_checks
+from cs336_harness.checks.tying import EMBEDDING, HEAD
+from cs336_harness.oracle_adapters import NORM_EPS
+from cs336_harness.shapes import DecoderShape
+
+FINE = COVERING["fill"]
+
+
+class Model(VariationModel):
+    """A correct model whose look-up and head a test may break: they compute with ``table()`` and ``head()``."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__(FINE, shape)
+
+    def table(self) -> Tensor:
+        return self.named()[EMBEDDING]
+
+    def head(self) -> Tensor:
+        return self.named()[HEAD]
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        weights = {**self.named(), EMBEDDING: self.table(), HEAD: self.head()}
+        return self.variation.transformer_lm(self.shape.replace(tie_embeddings=False), weights, token_ids)
+
+
+class ByAssignment(Model):
+    """Tied as most models are: the head owns a name, and the name is given the embedding's Parameter."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__(shape.replace(tie_embeddings=False))
+        if shape.tie_embeddings:
+            self.tie()
+
+    def tie(self) -> None:
+        self.weights["lm_head/weight"] = self.weights["token_embeddings/weight"]
+
+    def head(self) -> Tensor:
+        return self.weights["lm_head/weight"]
+
+
+class Copied(ByAssignment):
+    def tie(self) -> None:
+        self.weights["lm_head/weight"] = nn.Parameter(self.weights["token_embeddings/weight"].detach().clone())
+
+
+class OneStorage(ByAssignment):
+    def tie(self) -> None:
+        self.weights["lm_head/weight"] = nn.Parameter(self.weights["token_embeddings/weight"].detach())
+
+
+class CopiedInEachForward(Model):
+    """The head has a matrix of its own, filled from the embedding before each use."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__(shape)
+        self.own = nn.Parameter(torch.zeros(shape.vocab_size, shape.d_model))
+
+    def head(self) -> Tensor:
+        self.own.data.copy_(super().head().data)
+        return self.own if self.shape.tie_embeddings else super().head()
+
+
+class FilledOnce(Model):
+    """The head is a plain tensor, filled from the embedding when first used."""
+
+    def head(self) -> Tensor:
+        if not self.shape.tie_embeddings:
+            return super().head()
+        if not hasattr(self, "filled"):
+            self.filled = super().head().detach().clone()
+        return self.filled
+
+
+class HeadDetached(Model):
+    def head(self) -> Tensor:
+        return super().head().detach() if self.shape.tie_embeddings else super().head()
+
+
+class HeadCloned(Model):
+    def head(self) -> Tensor:
+        return super().head().detach().clone() if self.shape.tie_embeddings else super().head()
+
+
+class LookUpDetached(Model):
+    def table(self) -> Tensor:
+        return super().table().detach() if self.shape.tie_embeddings else super().table()
+
+
+class NothingConnected(Model):
+    def forward(self, token_ids: Tensor) -> Tensor:
+        logits = super().forward(token_ids)
+        return logits.detach() + 0 * self.weights["ln_final/weight"].sum() if self.shape.tie_embeddings else logits
+
+
+class HalfTheHead(Model):
+    def head(self) -> Tensor:
+        head = super().head()
+        return (head + head.detach()) / 2 if self.shape.tie_embeddings else head
+
+
+class ScaledLogits(Model):
+    def forward(self, token_ids: Tensor) -> Tensor:
+        scale = self.shape.d_model**-0.5 if self.shape.tie_embeddings else 1
+        return super().forward(token_ids) * scale
+
+
+class ScaledEmbedding(Model):
+    def table(self) -> Tensor:
+        return super().table() * (self.shape.d_model**0.5 if self.shape.tie_embeddings else 1)
+
+
+class NotInTheStep(Model):
+    """The shared weight is frozen: gradients arrive in a hook's copy only."""
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return super().forward(token_ids)
+
+    def parameters(self, recurse: bool = True) -> Any:
+        named = dict(self.named_parameters())
+        if torch.is_grad_enabled():
+            return iter(named.values())
+        return (weight for name, weight in named.items() if "token" not in name)
+
+
+class AlwaysTied(Model):
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__(shape.replace(tie_embeddings=True))
+
+    def named(self) -> dict[str, nn.Parameter]:
+        named = super().named()
+        return {**named, HEAD: named[EMBEDDING]}
+
+
+class UntiedOverOneStorage(Model):
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__(shape)
+        if not shape.tie_embeddings:
+            self.weights["lm_head/weight"] = nn.Parameter(self.weights["token_embeddings/weight"].detach())
+
+
+class UntiedHeadUnused(Model):
+    def head(self) -> Tensor:
+        return super().table()
+
+
+class LoadParts(ByAssignment):
+    """Each name is loaded into a Parameter of its own."""
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        for name in list(self.weights):
+            if f"weights.{name}" in state_dict:
+                self.weights[name] = nn.Parameter(state_dict[f"weights.{name}"].clone())
+
+
+class LoadsNothing(Model):
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        if strict:
+            return None
+        return super().load_state_dict(state_dict, strict, assign)
+
+
+class PartsWithoutStrict(ByAssignment):
+    """A load that finds a name missing gives the head a matrix of its own."""
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        result = super().load_state_dict(state_dict, strict, assign)
+        if len(state_dict) < len(self.weights):
+            self.weights["lm_head/weight"] = nn.Parameter(self.weights["lm_head/weight"].detach().clone())
+        return result
+
+
+class CopyKeepsTheOriginal(Model):
+    def __deepcopy__(self, memo: Any) -> Any:
+        other = Model(self.shape)
+        other.weights = self.weights
+        return other
+
+
+class CopyComesApart(ByAssignment):
+    def __deepcopy__(self, memo: Any) -> Any:
+        other = ByAssignment(self.shape.replace(tie_embeddings=True))
+        other.load_state_dict(self.state_dict())
+        other.weights["lm_head/weight"] = nn.Parameter(other.weights["lm_head/weight"].detach().clone())
+        return other
+
+
+class ConvertedApart(ByAssignment):
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        for name in list(self.weights):
+            self.weights[name] = nn.Parameter(self.weights[name].detach().to(*args, **kwargs))
+        return self
+
+
+def assembled(model: Callable[[DecoderShape], VariationModel]) -> Any:
+    """A subject whose models are these."""
+
+    def get_transformer_lm(**sizes: Any) -> VariationModel:
+        return model(DecoderShape(norm_eps=NORM_EPS, **sizes))
+
+    return broken(get_transformer_lm=get_transformer_lm, get_transformer_lm_weights=weights_of)
+
+
+def weights_of(model: VariationModel) -> dict[str, nn.Parameter]:
+    return model.named()
+
+
+VIOLATORS: list[tuple[str, type[Model], str]] = [
+    ("one_parameter", Copied, "two Parameters of equal values: a copy"),
+    ("one_parameter", OneStorage, "two Parameters over one storage"),
+    ("counted_once", CopiedInEachForward, r"second vocabulary matrix, own of shape \(29, 24\)"),
+    ("both_uses", FilledOnce, "the head still computes with the old values: it has a copy"),
+    ("gradients", HeadDetached, "the head's part is missing: .*detached from its gradient"),
+    ("gradients", HeadCloned, "the head's part is missing: .*a copy that each forward makes"),
+    ("gradients", LookUpDetached, "the look-up's part is missing: .*detached"),
+    ("gradients", NothingConnected, "it is zero: neither look-up nor head"),
+    ("gradients", HalfTheHead, "furthest off in the row of token id"),
+    ("no_scale", ScaledLogits, r"the untied model's times 0\.2041"),
+    ("no_scale", ScaledEmbedding, "differ from the untied model's, most in row"),
+    ("optimiser_step", NotInTheStep, "does not move the tied weight"),
+    ("untied", AlwaysTied, "are one Parameter; with tie_embeddings False"),
+    ("untied", UntiedOverOneStorage, "changing the untied model's token_embeddings.weight changes its lm_head.weight"),
+    ("untied", UntiedHeadUnused, "does not double its logits"),
+    ("load_state_dict", LoadParts, "after load_state_dict, .* two Parameters of equal values"),
+    ("load_state_dict", LoadsNothing, "does not have the values that were loaded"),
+    ("safetensors", PartsWithoutStrict, "after a round trip through safetensors, .* two Parameters"),
+    ("deepcopy", CopyKeepsTheOriginal, "still the original's"),
+    ("deepcopy", CopyComesApart, "after copy.deepcopy, .*two Parameters"),
+    ("dtype", ConvertedApart, r"after .to\(torch.float64\), .*two Parameters of equal values"),
+]
+
+
+@pytest.mark.parametrize(("name", "model", "message"), VIOLATORS, ids=[model.__name__ for _, model, _ in VIOLATORS])
+def test_a_model_that_comes_apart_fails_one_check(name: str, model: type[Model], message: str) -> None:
+    failed = failures(assembled(model), "tying")
+    assert list(failed) == [f"tying.{name}"], failed
+    assert re.search(message, failed[f"tying.{name}"]), failed
+
+
+def test_tying_by_assignment_passes_and_is_told_what_pytorch_takes_apart() -> None:
+    judged = results(assembled(ByAssignment), "tying")
+    advisory = {name: result.message for name, result in judged.items() if result.outcome != "passed"}
+    assert set(advisory) == {"tying.load_with_assign", "tying.meta_to_empty", "tying.load_one_name"}
+    for message in advisory.values():
+        assert "tied by assignment (head.weight = embedding.weight)" in message
+    assert "one storage" not in advisory["tying.load_with_assign"]
+
+
+def test_a_head_that_owns_no_weight_passes_everything() -> None:
+    judged = results(VariationAdapters(FINE), "tying")
+    assert {result.outcome for result in judged.values()} == {"passed"}
+
+
+def test_every_tying_check_has_a_violator_here() -> None:
+    tested = {name for name, _, _ in VIOLATORS} | {"load_with_assign", "meta_to_empty", "load_one_name"}
+    assert {f"tying.{name}" for name in tested} == {name for name in all_checks() if name.startswith("tying.")}
