@@ -14,13 +14,15 @@ feed-forward do not read them.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cs336_harness.compare import rounding_noise
-from cs336_harness.failures import explained_by
+from cs336_harness.failures import Evidence, explained_by
+from cs336_harness.influence import InfluenceMap, map_from_calls
 from cs336_harness.inputs import generator, make_weights
 from cs336_harness.oracle_adapters import OracleAdapters
 from cs336_harness.shapes import DecoderShape
@@ -39,7 +41,7 @@ FLOW_SHAPE = DecoderShape(
 LONG_SHAPE = FLOW_SHAPE.replace(context_length=260, num_layers=1)
 """A context in which positions pass 256."""
 
-ROWS = 4
+ROWS, LONG_ROWS = 4, 3
 LOUD = (20, 21, 22, 23)
 """The ids of the loud tokens. No base input holds one."""
 
@@ -153,3 +155,33 @@ def flow_noise() -> float:
     arguments = model_call(FLOW_SHAPE, base_ids(FLOW_SHAPE, FLOW_SHAPE.context_length)[:NOISE_ROWS])
     reference = OracleAdapters().run_transformer_lm
     return rounding_noise(reference, arguments, reference(**arguments))
+
+
+def influence(
+    subject: Subject,
+    shape: DecoderShape,
+    token_ids: Tensor,
+    kind: str,
+    tokens: Iterable[int],
+    judged: tuple[str, ...] = ("above", "below"),
+) -> InfluenceMap:
+    """The influence map of the subject: each of ``tokens`` is replaced alone, in every row, by the ``kind`` of
+    token."""
+    tokens = list(tokens)
+    base = flow_logits(subject, shape, token_ids)
+    calls = []
+    for token in tokens:
+        changed = token_ids.clone()
+        changed[:, token] = replacement_ids(shape, token_ids, kind, token)[:, token]
+        calls.append(flow_logits(subject, shape, changed))
+    return map_from_calls(base, calls, tokens, flow_noise(), judged)
+
+
+def flow_evidence(shape: DecoderShape, token_ids: Tensor, picture: InfluenceMap | None) -> Evidence:
+    """Evidence of the call that a map starts from, with its picture."""
+    return Evidence(
+        details=picture.picture() if picture is not None else [],
+        entry_point="run_transformer_lm",
+        arguments=model_call(shape, token_ids),
+        influence=picture,
+    )

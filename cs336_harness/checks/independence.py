@@ -75,7 +75,7 @@ def _require_row(token_ids: Tensor, base: Tensor, row: int, actual: Tensor, wher
     if error > TOLERANCE_IN_NOISE:
         position = int((errors > TOLERANCE_IN_NOISE * flow_noise()).nonzero()[0])
         raise CheckFailure(
-            f"row {row} gets other logits {where}, first at position {position} (they move by up to"
+            f"row {row} gets different logits {where}, first at position {position} (they move by up to"
             f" {float(errors.max()):.3g}); in a correct decoder a row's logits depend on that row's tokens alone",
             _evidence(token_ids, actual, base[row], error),
         )
@@ -99,8 +99,8 @@ def repeated_calls(subject: Subject) -> None:
         token_ids,
         first,
         second,
-        "a second call with the same arguments gives other logits{}: something is drawn at random (dropout, or a weight"
-        " that keeps its initial value) or is kept from the first call; " + lesson,
+        "a second call with the same arguments gives different logits{}: something is drawn at random (dropout, or a"
+        " weight that keeps its initial value) or is kept from the first call; " + lesson,
     )
     flow_logits(subject, FLOW_SHAPE, base_ids(FLOW_SHAPE, FLOW_SHAPE.context_length, ROWS - 1))
     with _seeded(1):
@@ -109,7 +109,7 @@ def repeated_calls(subject: Subject) -> None:
         token_ids,
         first,
         third,
-        "after a call with a longer input and fewer rows, the same arguments give other logits{}: something is kept"
+        "after a call with a longer input and fewer rows, the same arguments give different logits{}: something is kept"
         " from one call to the next (a mask, a table, a cache); " + lesson,
     )
 
@@ -124,10 +124,39 @@ def _require_same(token_ids: Tensor, first: Tensor, other: Tensor, message: str)
 
 
 @check(
-    "information_flow.train_and_eval",
+    "information_flow.repeated_calls_of_a_model",
     task="transformer_lm",
     needs=ASSEMBLY,
     after=["information_flow.repeated_calls"],
+)
+def repeated_calls_of_a_model(subject: Subject) -> None:
+    """One built model in eval mode gives the same logits, bit for bit, before and after it has seen another input.
+
+    Usually broken by a cache, a counter or a running average in a buffer, which a model built anew for each call hides.
+    """
+    model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
+    model.module.eval()
+    with _seeded(1):
+        first = model.logits(token_ids).detach()
+    model.logits(base_ids(GQA_SHAPE, GQA_SHAPE.context_length, ROWS - 1))
+    with _seeded(2):
+        second = model.logits(token_ids).detach()
+    if not torch.equal(first, second):
+        evidence = model.evidence(token_ids)
+        evidence.error_in_noise = float((first - second).abs().max()) / flow_noise()
+        raise CheckFailure(
+            f"the built model gives different logits for the same token ids after it has seen others, up to"
+            f" {float((first - second).abs().max()):.3g} apart: its forward pass keeps something or draws something; in"
+            " a correct decoder a forward pass changes nothing",
+            evidence,
+        )
+
+
+@check(
+    "information_flow.train_and_eval",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["information_flow.repeated_calls", "information_flow.repeated_calls_of_a_model"],
 )
 def train_and_eval(subject: Subject) -> float:
     """A built model gives the same logits in train mode and in eval mode, up to rounding: this contract has no
@@ -147,7 +176,7 @@ def train_and_eval(subject: Subject) -> float:
         evidence = model.evidence(token_ids)
         evidence.error_in_noise = error
         raise CheckFailure(
-            f"the built model gives other logits after model.train() than after model.eval(), up to"
+            f"the built model gives different logits after model.train() than after model.eval(), up to"
             f" {float(errors.max()):.3g} apart; this contract has no dropout, so the mode changes nothing in a correct"
             " decoder",
             evidence,
@@ -199,6 +228,33 @@ def arguments_untouched(subject: Subject) -> None:
             f"run_transformer_lm {what}; a correct decoder leaves what it is given as it was; its caller uses it again",
             Evidence(entry_point="run_transformer_lm", arguments=before),
         )
+
+
+@check(
+    "information_flow.ids_untouched_by_a_model",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["information_flow.arguments_untouched"],
+)
+def ids_untouched_by_a_model(subject: Subject) -> None:
+    """The token ids that a built model is called with, and its weights, are after the call what they were before it.
+
+    Usually broken by ``clamp_``, ``+=`` or a mask that is written into the ids: the next use of the batch then differs.
+    """
+    model = _built(subject)
+    given = {
+        "token_ids": base_ids(GQA_SHAPE, TIME).to(model.parameters["token_embeddings.weight"].device),
+        "weights": {name: parameter.detach() for name, parameter in model.parameters.items()},
+    }
+    before = own_copy(given)
+    evidence = model.evidence(before["token_ids"])
+    with explained_by("configuration.model_builds"):
+        subject.run(
+            "the model that get_transformer_lm built", lambda: model.module(given["token_ids"]), evidence=evidence
+        )
+    what = changed(before, given)
+    if what is not None:
+        raise CheckFailure(f"the built model {what}; a correct decoder's forward pass only reads them", evidence)
 
 
 @check("information_flow.global_state", task="transformer_lm", needs=["run_transformer_lm"])

@@ -1,5 +1,4 @@
-"""Information flow: which tokens may reach which logits, and which must. Judged on logits, not on any attention
-matrix.
+"""Information flow: which tokens may reach which logits, and which must. Judged on logits, not on attention matrices.
 
 What reaches which leak. *Every cut*: one inside aligned blocks of any size, and one that starts past some length.
 *The full context*: one that exists there only. *A shorter input*: one of a table sliced from the wrong end.
@@ -11,37 +10,34 @@ tokens*: one too small to see otherwise. *Two layers*, and logits at the end of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
 from cs336_harness.assembly import ASSEMBLY, build
 from cs336_harness.checks.registry import check
 from cs336_harness.compare import HALF_UNIT, TOLERANCE_IN_NOISE
-from cs336_harness.failures import CheckFailure, Evidence
-from cs336_harness.influence import InfluenceMap, map_from_calls
+from cs336_harness.failures import CheckFailure
+from cs336_harness.influence import InfluenceMap
 from cs336_harness.inputs import make_weights, normal
 from cs336_harness.interventions import (
     FLOW_SHAPE,
+    LONG_ROWS,
     LONG_SHAPE,
     SEED,
     base_ids,
+    flow_evidence,
     flow_logits,
     flow_noise,
-    model_call,
+    influence,
     replacement_ids,
 )
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject import Subject
 
 FULL, SHORT = FLOW_SHAPE.context_length, 7
-LONG_ROWS = 3
+
 LONG_CUTS = ((1, 64, 257), (33, 128, 200))
 """Cuts of the long input, one per row and call: inside and at the edges of blocks of every usual size."""
-LONG_TOKENS = ((0, 1, 130), (13, 70, 258))
-"""Tokens changed in the long input, one per row and call: the first two lie outside every window up to 256 of the
-end."""
 PICTURED = 12
 """Most tokens that the picture of a long input changes."""
 
@@ -76,7 +72,13 @@ def prefix_equivalence(subject: Subject, case: int) -> float:
         if error > TOLERANCE_IN_NOISE:
             picture = influence(subject, FLOW_SHAPE, token_ids, "ordinary", range(case))
             raise _failure(
-                FLOW_SHAPE, token_ids, alone, whole[:, :cut], picture, f"with {cut} of {case} tokens", LENGTH_MATTERS
+                FLOW_SHAPE,
+                token_ids,
+                alone,
+                whole[:, :cut],
+                picture,
+                f"cut after {cut} of {case} tokens",
+                LENGTH_MATTERS,
             )
     return worst
 
@@ -119,7 +121,7 @@ def changed_suffix(subject: Subject, case: str) -> float:
                 changed[:, :cut],
                 base[:, :cut],
                 picture,
-                f"with {case} tokens from position {cut} on",
+                f"{case} tokens from position {cut} on",
                 TOGETHER,
             )
     return worst
@@ -129,7 +131,7 @@ def changed_suffix(subject: Subject, case: str) -> float:
     "information_flow.changed_suffix_past_256",
     task="transformer_lm",
     needs=["run_transformer_lm"],
-    after=["information_flow.changed_suffix[loud]"],
+    after=["information_flow.changed_suffix[loud]", "information_flow.batch_rows"],
 )
 def changed_suffix_past_256(subject: Subject) -> float:
     """Loud tokens after a position leave every logit up to it where it was, in an input of 260 tokens.
@@ -159,7 +161,7 @@ def changed_suffix_past_256(subject: Subject) -> float:
                     moved,
                     expected,
                     picture,
-                    f"with loud tokens from position {cut} on",
+                    f"loud tokens from position {cut} on",
                     TOGETHER,
                 )
     return worst
@@ -180,60 +182,19 @@ def single_token(subject: Subject) -> float:
     token_ids = base_ids(FLOW_SHAPE, FULL)
     picture = influence(subject, FLOW_SHAPE, token_ids, "ordinary", range(FULL), judged=("above",))
     if picture.leaks():
-        raise CheckFailure(_leak_message(picture), _evidence(FLOW_SHAPE, token_ids, picture))
+        raise CheckFailure(_leak_message(picture), flow_evidence(FLOW_SHAPE, token_ids, picture))
     return float(picture.moved.triu(1).max())
-
-
-@check(
-    "information_flow.every_token_arrives",
-    task="transformer_lm",
-    needs=["run_transformer_lm"],
-    after=["information_flow.prefix_equivalence[full]"],
-)
-def every_token_arrives(subject: Subject) -> None:
-    """Through the attention, every token reaches its own logits and all later ones: nothing is missing below the
-    diagonal.
-
-    A token is exchanged for its twin, which differs in nothing but its values, so the residual connection cannot
-    carry the change. Usually broken by a diagonal that is masked as well, by a first token that is dropped, or by a
-    window.
-    """
-    shape = FLOW_SHAPE.replace(num_layers=1)
-    token_ids = base_ids(shape, FULL)
-    _require_arrival(shape, token_ids, influence(subject, shape, token_ids, "twin", range(FULL), judged=("below",)))
-
-
-@check(
-    "information_flow.every_token_arrives_past_256",
-    task="transformer_lm",
-    needs=["run_transformer_lm"],
-    after=["information_flow.every_token_arrives"],
-)
-def every_token_arrives_past_256(subject: Subject) -> None:
-    """In an input of 260 tokens, the first tokens still reach the last logits through the attention.
-
-    Usually broken by a window or by blocks that do not see one another: no short input shows either.
-    """
-    time = LONG_SHAPE.context_length
-    token_ids = base_ids(LONG_SHAPE, time, LONG_ROWS)
-    base = flow_logits(subject, LONG_SHAPE, token_ids)
-    columns: dict[int, Tensor] = {}
-    for tokens in LONG_TOKENS:
-        replaced = replacement_ids(LONG_SHAPE, token_ids, "twin", 0)
-        only = torch.arange(time) == torch.tensor(tokens)[:, None]
-        changed = flow_logits(subject, LONG_SHAPE, torch.where(only, replaced, token_ids))
-        moved = (changed - base).abs().amax(dim=2).to(torch.float64) / flow_noise()
-        columns.update(zip(tokens, moved, strict=True))
-    ordered = sorted(columns)
-    picture = InfluenceMap(torch.stack([columns[token] for token in ordered], dim=1), tuple(ordered), ("below",))
-    _require_arrival(LONG_SHAPE, token_ids, picture)
 
 
 @check(
     "information_flow.gradient_leak",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["information_flow.prefix_equivalence[full]", "information_flow.changed_suffix[loud]"],
+    after=[
+        "information_flow.prefix_equivalence[full]",
+        "information_flow.changed_suffix[loud]",
+        "information_flow.ids_untouched_by_a_model",
+    ],
 )
 def gradient_leak(subject: Subject) -> None:
     """No gradient of a position's logits reaches the embedding of a token that comes later: through a built GQA
@@ -283,37 +244,8 @@ def _gradient(loss: Tensor, table: Tensor) -> Tensor:
     return torch.zeros_like(table) if gradient is None else gradient
 
 
-def influence(
-    subject: Subject,
-    shape: DecoderShape,
-    token_ids: Tensor,
-    kind: str,
-    tokens: Iterable[int],
-    judged: tuple[str, ...] = ("above", "below"),
-) -> InfluenceMap:
-    """The influence map of the subject: each of ``tokens`` is replaced alone, in every row, by the ``kind`` of
-    token."""
-    tokens = list(tokens)
-    base = flow_logits(subject, shape, token_ids)
-    calls = []
-    for token in tokens:
-        changed = token_ids.clone()
-        changed[:, token] = replacement_ids(shape, token_ids, kind, token)[:, token]
-        calls.append(flow_logits(subject, shape, changed))
-    return map_from_calls(base, calls, tokens, flow_noise(), judged)
-
-
 def _error(actual: Tensor, expected: Tensor) -> float:
     return float((actual - expected).abs().max()) / flow_noise()
-
-
-def _evidence(shape: DecoderShape, token_ids: Tensor, picture: InfluenceMap | None) -> Evidence:
-    return Evidence(
-        details=picture.picture() if picture is not None else [],
-        entry_point="run_transformer_lm",
-        arguments=model_call(shape, token_ids),
-        influence=picture,
-    )
 
 
 def _leak_message(picture: InfluenceMap) -> str:
@@ -341,13 +273,11 @@ def _failure(
     wrong = errors > TOLERANCE_IN_NOISE * flow_noise()
     row, position = (int(index) for index in wrong.nonzero()[0])
     largest, rows = float(errors.max()), wrong.any(dim=1).nonzero().flatten().tolist()
-    evidence = _evidence(shape, token_ids, picture)
+    evidence = flow_evidence(shape, token_ids, picture)
     evidence.actual, evidence.expected = actual, expected
     evidence.error_in_noise = largest / flow_noise()
-    where = f"row {rows[0]}" if len(rows) == 1 else f"rows {', '.join(map(str, rows))}"
-    evidence.details.insert(
-        0, f"{intervention}, logits before it move by up to {largest:.3g}, in {where} of 0 to {len(errors) - 1}"
-    )
+    where = "every row" if len(rows) == len(errors) else f"row {', '.join(map(str, rows))} of 0 to {len(errors) - 1}"
+    evidence.details.insert(0, f"{intervention}: earlier logits move by up to {largest:.3g}, in {where}")
     if picture.leaks():
         return CheckFailure(_leak_message(picture), evidence)
     return CheckFailure(f"the logits at row {row}, position {position} move {otherwise}", evidence)
@@ -362,23 +292,3 @@ TOGETHER = (
     "when all later tokens are replaced, though no single one of them moves them; in a correct decoder no later token"
     " has a part in them"
 )
-
-
-def _require_arrival(shape: DecoderShape, token_ids: Tensor, picture: InfluenceMap) -> None:
-    missing = picture.missing()
-    if not missing:
-        return
-    position, token = missing[0]
-    evidence = _evidence(shape, token_ids, picture)
-    if position == token:
-        message = f"the token at position {token} does not reach its own logits through the attention"
-    else:
-        message = (
-            f"the token at position {token} does not reach the logits at position {position} through the attention"
-        )
-    more = f" ({len(missing)} such pairs)" if len(missing) > 1 else ""
-    raise CheckFailure(
-        f"{message}{more}; a correct decoder's position {position} attends to every token from 0 to {position}, itself"
-        " included",
-        evidence,
-    )

@@ -3,8 +3,6 @@ weight."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
@@ -138,7 +136,7 @@ def built_logits(subject: Subject, case: Case) -> float:
     model = build(subject, case.shape, case.weights())
     actual = model.logits(token_ids)
     with taught(case.lesson):
-        what = f"the logits of the built model ({case})"
+        what = f"the built model ({case})"
         return require_close(what, actual, expected, noise, LOGITS, model.evidence(token_ids))
 
 
@@ -152,23 +150,27 @@ def gradients(subject: Subject, case: Case) -> float:
     expected, relative_noise = reference_gradients(case)
     model = build(subject, case.shape, case.weights())
     actual = _gradients(subject, model, case)
-    worst = 0.0
+    errors, wrong = [0.0], dict[str, CheckFailure]()
     for name, gradient in actual.items():
         wanted = expected[name]
         noise = relative_noise * float(wanted.abs().max())
         axes = ("token", "channel") if name in VOCABULARY else ("output channel", "input channel")
         try:
-            worst = max(worst, require_close(f"the gradient of {name}", gradient, wanted, noise, axes))
+            errors.append(require_close(f"the gradient of {name}", gradient, wanted, noise, axes))
         except CheckFailure as failure:
-            evidence = dataclasses.replace(
-                model.evidence(case.token_ids()),
-                details=failure.evidence.details,
-                error_in_noise=failure.evidence.error_in_noise,
-                actual=gradient,
-                expected=wanted,
-            )
-            raise CheckFailure(_gradient_message(name, gradient, wanted, case), evidence) from None
-    return worst
+            wrong[name] = failure
+    if wrong:
+        name, failure = next(iter(wrong.items()))
+        evidence = model.evidence(case.token_ids())
+        evidence.details = [
+            f"wrong: the gradients of {', '.join(wrong)}",
+            f"right: the gradients of {', '.join(other for other in actual if other not in wrong) or 'no weight'}",
+            *failure.evidence.details,
+        ]
+        evidence.error_in_noise = failure.evidence.error_in_noise
+        evidence.actual, evidence.expected = actual[name], expected[name]
+        raise CheckFailure(_gradient_message(name, len(wrong), actual[name], expected[name], case), evidence)
+    return max(errors)
 
 
 def _gradients(subject: Subject, model: BuiltModel, case: Case) -> dict[str, Tensor]:
@@ -209,18 +211,20 @@ def _gradients(subject: Subject, model: BuiltModel, case: Case) -> dict[str, Ten
     return gradients
 
 
-def _gradient_message(name: str, gradient: Tensor, wanted: Tensor, case: Case) -> str:
+def _gradient_message(name: str, count: int, gradient: Tensor, wanted: Tensor, case: Case) -> str:
     factor = float((gradient.double() * wanted).sum() / (wanted * wanted).sum())
     rest = float((gradient.double() - factor * wanted).norm() / wanted.norm())
     if float(gradient.abs().max()) == 0:
-        wrong = "is zero"
+        wrong = "zero"
     elif rest < 1e-3:
-        wrong = f"is {factor:.3g} times the right one"
+        wrong = f"{factor:.3g} times the right one"
     else:
-        wrong = "is wrong"
+        wrong = "wrong"
+    more = "" if count == 1 else f" (and {count - 1} more are wrong)"
     return (
-        f"the gradient of {name} {wrong}, though the logits are right ({case}): on the way from it to the logits"
-        " something is detached, cut off or counted twice; in a correct decoder autograd sees every operation, once"
+        f"the gradient of {name} is {wrong}{more}, though the logits are right ({case}): on the way from it to the"
+        " logits something is detached, cut off or counted twice; in a correct decoder autograd sees every operation,"
+        " once"
     )
 
 
@@ -230,7 +234,7 @@ for _name, _case in BUILT.items():
         "slow_oracle.built_logits",
         task="transformer_lm",
         needs=ASSEMBLY,
-        after=[*AFTER_SNAPSHOTS, *_after(_name)],
+        after=[*AFTER_SNAPSHOTS, "information_flow.train_and_eval", *_after(_name)],
         cases={_name: _case},
     )(built_logits)
 for _name, _case in BUILT.items():

@@ -47,9 +47,10 @@ class Case:
 
     def __str__(self) -> str:
         shape = self.shape
-        kind = {shape.num_heads: f"{shape.num_heads} heads", 1: f"MQA, {shape.num_heads} over 1"}.get(
-            shape.num_kv_heads, f"GQA, {shape.num_heads} over {shape.num_kv_heads}"
-        )
+        if shape.num_kv_heads == shape.num_heads:
+            kind = "1 head" if shape.num_heads == 1 else f"{shape.num_heads} heads"
+        else:
+            kind = f"{'MQA' if shape.num_kv_heads == 1 else 'GQA'}, {shape.num_heads} over {shape.num_kv_heads}"
         tied = "tied" if shape.tie_embeddings else "untied"
         layers = "1 layer" if shape.num_layers == 1 else f"{shape.num_layers} layers"
         return (

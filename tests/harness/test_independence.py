@@ -53,6 +53,21 @@ class Draws(OracleModel):
         return super().forward(token_ids)
 
 
+class Counts(OracleModel):
+    calls = 0
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(token_ids) * (1 + 1e-3 * self.calls)
+
+
+class ShiftsIds(OracleModel):
+    def forward(self, token_ids: Tensor) -> Tensor:
+        logits = super().forward(token_ids)
+        token_ids += 1
+        return logits
+
+
 def consuming(subject: Subject) -> Subject:
     right = subject.module.run_transformer_lm
 
@@ -97,10 +112,10 @@ VIOLATORS = {
     "mean": (
         "batch_rows",
         subject_of(MeanOverTheBatch),
-        "other logits when the other rows hold other tokens",
+        "different logits when the other rows hold other tokens",
     ),
-    "place": ("batch_rows", subject_of(PlaceInTheBatch), "row 0 gets other logits as row 1 of the batch"),
-    "size": ("batch_rows", subject_of(SizeOfTheBatch), "row 0 gets other logits in a batch of its own"),
+    "place": ("batch_rows", subject_of(PlaceInTheBatch), "row 0 gets different logits as row 1 of the batch"),
+    "size": ("batch_rows", subject_of(SizeOfTheBatch), "row 0 gets different logits in a batch of its own"),
     "dropout": ("repeated_calls", subject_of(Dropout), "something is drawn at random"),
     "kept": ("repeated_calls", subject_of(KeepsTheLongest), "something is kept from one call to the next"),
     "training": (
@@ -108,6 +123,8 @@ VIOLATORS = {
         subject_of(Vectorised, TrainingScale),
         "than after model.eval()",
     ),
+    "counts": ("repeated_calls_of_a_model", subject_of(Vectorised, Counts), "its forward pass keeps something"),
+    "shifts": ("ids_untouched_by_a_model", subject_of(Vectorised, ShiftsIds), "the built model overwrites token_ids"),
     "draws": ("no_random_numbers", subject_of(Vectorised, Draws), "draws random numbers after model.train()"),
     "pop": ("arguments_untouched", consuming(subject_of(Vectorised)), "out of weights"),
     "in place": ("arguments_untouched", overwriting(subject_of(Vectorised)), "overwrites in_indices"),

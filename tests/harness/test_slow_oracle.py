@@ -146,7 +146,7 @@ LOGITS = [
 
 GRADIENTS = [
     ("gradients[mha]", detached("project_values"), "layers.0.attn.v_proj.weight and 2 more get no gradient"),
-    ("gradients[mha]", DoubledGradient, "token_embeddings.weight is 2 times the right one"),
+    ("gradients[mha]", DoubledGradient, "token_embeddings.weight is 2 times the right one (and 27 more are wrong)"),
     ("gradients[mha]", detached("embed_tokens"), "token_embeddings.weight gets no gradient"),
     (
         "gradients[mha-tied]",
