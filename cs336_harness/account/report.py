@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
+from cs336_harness.account.tables import ReportTable, markdown_table, print_table
 from cs336_harness.account.tally import BYTES_PER_VALUE, Tally
 from cs336_harness.contract import FLOP_TERMS
 from cs336_harness.matmuls import CONVENTION
@@ -17,17 +17,6 @@ TERM_NAMES = {
     "feed_forward": "feed-forward",
     "lm_head": "lm_head",
 }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReportTable:
-    """One table: a title, column names (a leading ``<`` means text, set to the left), rows, and a line below."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    total: tuple[str, ...] | None
-    below: str
 
 
 def report_tables(account: Tally) -> Iterator[ReportTable]:
@@ -48,10 +37,10 @@ def headline(account: Tally, name: str) -> str:
     )
 
 
-def notes(account: Tally) -> list[str]:
-    """What a reader should know before using the numbers."""
+def notes(account: Tally, other_length: bool = True) -> list[str]:
+    """What a reader should know before using the numbers; ``other_length`` when a table shows that as well."""
     said = [f"Convention: {CONVENTION}"]
-    longest = max(account.sequence_length, account.other_length)
+    longest = max(account.sequence_length, account.other_length if other_length else 0)
     if account.sequence_length > account.shape.context_length:
         said.append(
             f"Length {account.sequence_length} is past context_length {account.shape.context_length}: a model of "
@@ -62,43 +51,24 @@ def notes(account: Tally) -> list[str]:
     return said
 
 
-def markdown_report(account: Tally, name: str) -> str:
-    """The whole account as Markdown."""
+def markdown_report(account: Tally, name: str, tables: Iterable[ReportTable] | None = None) -> str:
+    """The whole account, or the tables given in its place, as Markdown."""
     blocks = [headline(account, name)]
-    for table in report_tables(account):
-        ruler = ["---" if column.startswith("<") else "---:" for column in table.columns]
-        lines = [[column.lstrip("<") for column in table.columns], ruler, *table.rows]
-        if table.total:
-            lines.append([f"**{cell}**" if cell else "" for cell in table.total])
-        blocks += [f"## {table.title}", "\n".join(f"| {' | '.join(line)} |" for line in lines), table.below]
-    return "\n\n".join([*blocks, *notes(account)]) + "\n"
+    for table in tables or report_tables(account):
+        blocks += [f"## {table.title}", markdown_table(table), table.below]
+    return "\n\n".join([*blocks, *notes(account, tables is None)]) + "\n"
 
 
-def print_report(account: Tally, name: str) -> None:
-    """The whole account on the terminal."""
-    from rich.box import SIMPLE_HEAD  # here, because a program that asks for JSON need not wait for it
-    from rich.console import Console
-    from rich.table import Table
+def print_report(account: Tally, name: str, tables: Iterable[ReportTable] | None = None) -> None:
+    """The whole account, or the tables given in its place, on the terminal."""
+    from rich.console import Console  # here, because a program that asks for JSON need not wait for it
     from rich.text import Text
 
     console = Console(highlight=False)
     console.print(Text(headline(account, name)))
-    for table in report_tables(account):
-        console.print()
-        console.print(Text(table.title, style="bold"))
-        drawn = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False, collapse_padding=True)
-        shown = [index for index, column in enumerate(table.columns) if column != "<what" or console.width >= 115]
-        for index in shown:
-            column = table.columns[index]
-            drawn.add_column(column.lstrip("<"), justify="left" if column.startswith("<") else "right", no_wrap=True)
-        for row in table.rows:
-            drawn.add_row(*(row[index] for index in shown))
-        if table.total:
-            drawn.add_section()
-            drawn.add_row(*(table.total[index] for index in shown), style="bold")
-        console.print(drawn)
-        console.print(Text(table.below))
-    for note in notes(account):
+    for table in tables or report_tables(account):
+        print_table(console, table)
+    for note in notes(account, tables is None):
         console.print()
         console.print(Text(note, style="dim"))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cs336_harness.account.compare import OTHERS, comparison, comparison_tables
 from cs336_harness.account.presets import D_FF_RULES, PRESET_NAMES, preset
 from cs336_harness.account.tally import BYTES_PER_VALUE, Tally, as_json, tally
 from cs336_harness.shapes import DecoderShape
@@ -42,11 +43,14 @@ def account(
     dtype: Annotated[str | None, typer.Option(help=f"One of {', '.join(BYTES_PER_VALUE)}.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: exact integers, nothing else.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    compare: Annotated[str | None, typer.Option(help="Set it beside gpt2 at the same sizes.", metavar="gpt2")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write shares against length and model size as a figure.")] = None,
 ) -> None:
     """Parameters, memory and forward FLOPs of a decoder, every matrix multiply listed."""
     if json and markdown:
         _refuse("--json and --markdown exclude each other; choose one")
+    if compare is not None and compare not in OTHERS:
+        _refuse(f"--compare {compare} is not known; choose {' or '.join(OTHERS)}")
     sizes = {
         "vocab_size": vocab_size,
         "context_length": context_length,
@@ -68,7 +72,7 @@ def account(
             plot_shares(counted, name, handout or 2026, plot)
     except ValueError as error:
         _refuse(str(error))
-    _show(counted, name, json=json, markdown=markdown)
+    _show(counted, name, json=json, markdown=markdown, compare=compare is not None)
 
 
 def _shape(model: str | None, handout: int | None, sizes: dict[str, Any]) -> tuple[DecoderShape, str, str]:
@@ -107,18 +111,19 @@ def _shape_of_file(model: str, sizes: dict[str, Any]) -> tuple[DecoderShape, str
     return shape.replace(**sizes), str(path), dtype if dtype in BYTES_PER_VALUE else "float32"
 
 
-def _show(counted: Tally, name: str, *, json: bool, markdown: bool) -> None:
+def _show(counted: Tally, name: str, *, json: bool, markdown: bool, compare: bool) -> None:
     if json:
         from json import dumps
 
-        typer.echo(dumps(as_json(counted), indent=2))
+        typer.echo(dumps({**as_json(counted), **({"comparison": comparison(counted)} if compare else {})}, indent=2))
         return
     from cs336_harness.account.report import markdown_report, print_report
 
+    tables = comparison_tables(counted) if compare else None
     if markdown:
-        typer.echo(markdown_report(counted, name), nl=False)
+        typer.echo(markdown_report(counted, name, tables), nl=False)
     else:
-        print_report(counted, name)
+        print_report(counted, name, tables)
 
 
 def _refuse(message: str) -> None:
