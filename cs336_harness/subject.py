@@ -143,7 +143,7 @@ class Subject:
                 return function()
         except (CheckFailure, AbsentEntryPoint, BlankEntryPoint):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             blank = isinstance(error, NotImplementedError) and self._raised_by_subject(error)
             if blank and evidence.entry_point is not None:
                 raise BlankEntryPoint(evidence.entry_point) from None

@@ -101,3 +101,11 @@ def test_a_refusal_is_a_value_error_and_nothing_else() -> None:
     assert silu(lambda x: x).refusal("run_silu", in_features=X) is None
     with pytest.raises(CheckFailure, match="IndexError"):
         silu(lambda x: x[99]).refusal("run_silu", in_features=X)
+
+
+def test_a_subject_that_exits_is_a_failure_like_any_other() -> None:
+    def leave(x: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(1)
+
+    with pytest.raises(CheckFailure, match="run_silu raised SystemExit"):
+        call(leave)
