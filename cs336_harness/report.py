@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cs336_harness.checks.registry import TASKS
+from cs336_harness.failures import BlankEntryPoint
 from cs336_harness.loading import provenance
 from cs336_harness.progress import progress_lines
 from cs336_harness.subject import Subject
@@ -60,7 +62,9 @@ def print_report(
         console.print(_check_table(results))
     for result in results:
         if result.outcome == "failed":
-            console.print(_failure(result, [other for other in results if other.blocked_by == result.check.id], hint))
+            console.print(
+                failure_block(result, [other for other in results if other.blocked_by == result.check.id], hint)
+            )
     _print_short(console, results, "advisory", "advisory (reported, never failed)")
     _print_blank(console, results)
     _print_skipped(console, results)
@@ -74,7 +78,8 @@ def print_progress(console: Console, results: Sequence[Result]) -> None:
         console.print(Text(line, "green" if line.startswith("  ✓") else ""))
 
 
-def _counts(results: Sequence[Result]) -> Text:
+def counts_line(results: Sequence[Result]) -> Text:
+    """How many checks came out each way, in marks."""
     text = Text()
     for outcome, number in summary(results).items():
         if number:
@@ -93,7 +98,7 @@ def _task_table(results: Sequence[Result]) -> Table:
         if own:
             errors = [r.error_in_noise for r in own if r.error_in_noise is not None and r.outcome == "passed"]
             largest = f"{max(errors):.2g} × noise" if errors else ""
-            table.add_row(task, f"§{section}", _counts(own), Text(largest, "dim"))
+            table.add_row(task, f"§{section}", counts_line(own), Text(largest, "dim"))
     return table
 
 
@@ -105,7 +110,8 @@ def _check_table(results: Sequence[Result]) -> RenderableType:
     return Padding(table, (1, 0, 0, 0))
 
 
-def _failure(result: Result, blocked: Sequence[Result], hint: bool) -> RenderableType:
+def failure_block(result: Result, blocked: Sequence[Result] = (), hint: bool = False) -> RenderableType:
+    """One failure in full: what, the evidence, the diagnosis, and which checks wait for it."""
     parts: list[RenderableType] = [
         Text.assemble(("✗ ", "bold red"), (result.check.id, "bold"), ("  ", ""), (result.check.title, "dim")),
         Padding(Text(result.message, "red"), (0, 0, 0, 2)),
@@ -148,13 +154,16 @@ def _print_blank(console: Console, results: Sequence[Result]) -> None:
 
 def blank_lines(results: Sequence[Result]) -> list[str]:
     """One line for each blank entry point: which, and how many checks wait for it."""
-    waiting: dict[str, int] = {}
-    for result in results:
-        if result.outcome == "blank":
-            waiting[result.message] = waiting.get(result.message, 0) + 1
+    waiting = Counter(
+        name
+        for result in results
+        if result.outcome == "blank"
+        for name, state in result.states.items()
+        if state == "blank"
+    )
     return [
-        f"{message} ({number} check{'s' * (number > 1)} wait{'s' * (number == 1)})"
-        for message, number in waiting.items()
+        f"{BlankEntryPoint(name)} ({number} check{'s' * (number > 1)} wait{'s' * (number == 1)})"
+        for name, number in waiting.items()
     ]
 
 
