@@ -8,6 +8,7 @@ import typer
 
 from cs336_harness.commands.check import check
 from cs336_harness.commands.handout import handout
+from cs336_harness.commands.watch import watch
 from cs336_harness.failures import CannotJudgeError
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(check)
 app.command()(handout)
+app.command()(watch)
 
 
 @app.callback()

@@ -1,0 +1,130 @@
+"""The side of a watch that touches the subject: one job, in a process of its own, told as one JSON object per line."""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from cs336_harness.checks import Check
+from cs336_harness.checks.registry import TASKS
+from cs336_harness.failures import CannotJudgeError
+from cs336_harness.loading import load
+from cs336_harness.progress import entry_points_of
+from cs336_harness.suite import Suite, select
+from cs336_harness.watch.fingerprint import fingerprints
+
+Event = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """What to judge, in which order, and for how long at most.
+
+    ``first`` are checks that failed last time, ``known`` the fingerprints of that time. ``parts`` judges share the
+    checks, each in a process of its own. Each has a log beside ``log``, for whatever the subject writes to its standard
+    output and error, and for its stack when a check takes longer than ``timeout`` seconds.
+    """
+
+    number: int
+    path: str
+    log: str
+    timeout: float
+    keyword: str | None = None
+    first: tuple[str, ...] = ()
+    known: dict[str, str] = dataclasses.field(default_factory=dict)
+    parts: int = 1
+    diagnose: bool = True
+
+    def log_of(self, part: int) -> Path:
+        """The log of one judge."""
+        return Path(f"{self.log}-{part}")
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(dataclasses.asdict(self)) + "\n"
+
+    @staticmethod
+    def from_json(line: str) -> Job:
+        """The job that a line holds."""
+        fields = json.loads(line)
+        fields["first"] = tuple(fields["first"])
+        return Job(**fields)
+
+
+def run_job(job: Job, part: int, events: int) -> None:
+    """Judges a part of the checks and writes what happens to the descriptor ``events``, as lines of JSON.
+
+    Ends the process when a check takes too long.
+    """
+    log = _withdraw(job.log_of(part))
+
+    def tell(**event: Any) -> None:
+        tell_line(events, {"job": job.number, "part": part, **event})
+
+    faulthandler.dump_traceback_later(job.timeout, exit=True, file=log)
+    try:
+        subject = load(Path(job.path))
+    except CannotJudgeError as error:
+        tell(event="unreadable", message=str(error))
+        return
+    now = fingerprints(subject)
+    changed = {name for name, digest in now.items() if job.known.get(name) != digest}
+    plan = planned(select(job.keyword), job.first, changed)
+    tell(event="loaded", fingerprints=now, changed=sorted(changed), plan=[check.id for check in plan])
+    suite = Suite(subject, diagnose=job.diagnose)
+    told: set[str] = set()
+    for check in plan[part :: job.parts]:
+        tell(event="running", check=check.id)
+        faulthandler.dump_traceback_later(job.timeout, exit=True, file=log)
+        suite.result(check)
+        for result in suite.results():
+            if result.check.id not in told:
+                told.add(result.check.id)
+                tell(event="result", **wire(result))
+    tell(event="done")
+
+
+def planned(checks: Iterable[Check], first: Iterable[str], changed: Iterable[str]) -> list[Check]:
+    """The checks task by task: what failed last time, then what a change of entry points touches, then the rest."""
+    failed, changed, checks = set(first), set(changed), list(checks)
+    troubled = {check.task for check in checks if check.id in failed}
+
+    def rank(check: Check) -> tuple[bool, bool, int]:
+        touched = bool(changed.intersection(entry_points_of(check.task)))
+        return check.task not in troubled, not touched, list(TASKS).index(check.task)
+
+    return sorted(checks, key=rank)
+
+
+def wire(result: Any) -> Event:
+    """A result as plain data, with the words of its diagnosis."""
+    lines = {hint: result.diagnosis.lines(hint=hint) if result.diagnosis else [] for hint in (False, True)}
+    plain = result.to_json() | {"diagnosis": None}
+    return {**plain, "states": result.states, "lines": lines[False], "hint_lines": lines[True]}
+
+
+def tell_line(events: int, event: Event) -> None:
+    """Writes one event. It begins a line of its own, whatever a judge that was killed may have left."""
+    line = f"\n{json.dumps(event, default=str)}\n".encode()
+    while line:
+        line = line[os.write(events, line) :]
+
+
+def _withdraw(log_path: Path) -> IO[str]:
+    """Takes the process off the terminal: no input, and all output into the log. No stale bytecode, ever."""
+    sys.dont_write_bytecode = True
+    warnings.simplefilter("ignore")
+    log = open(log_path, "w", encoding="utf-8")  # noqa: SIM115 (the process ends with it)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    faulthandler.enable(log)
+    return log

@@ -1,0 +1,367 @@
+"""Watch: what a save runs first, what is printed when, and what a subject may do to the process that judges it."""
+
+import io
+import os
+import pty
+import queue
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from cs336_harness.checks import all_checks
+from cs336_harness.loading import HOME
+from cs336_harness.watch.judge import Job, planned
+from cs336_harness.watch.loop import folders
+from cs336_harness.watch.session import Session
+from cs336_harness.watch.workers import CAN_FORK, ForkServer, FreshProcesses
+
+needs_fork = pytest.mark.skipif(not CAN_FORK, reason="this platform cannot fork a process that has torch loaded")
+
+RIGHT = "import torch\n\ndef run_silu(in_features):\n    return in_features * torch.sigmoid(in_features)\n"
+WRONG = RIGHT.replace("in_features * ", "")
+SILU = "components.silu"
+
+
+class Recorder:
+    """Workers that do nothing but remember."""
+
+    parts = 1
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.stopped = 0
+
+    def start(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def close(self) -> None:
+        pass
+
+
+class Watching:
+    """A session on a made-up subject, its console as text."""
+
+    def __init__(self, root: Path) -> None:
+        self.workers = Recorder()
+        self.screen = io.StringIO()
+        console = Console(file=self.screen, width=200)
+        self.session = Session(console, self.workers, root / "adapters.py", root, root / "log", timeout=10)
+
+    def tell(self, kind: str, **event: Any) -> None:
+        self.session.event({"event": kind, "job": self.workers.jobs[-1].number, "part": 0, **event})
+
+    def begin(self, *changed: str, plan: tuple[str, ...] = (SILU,)) -> None:
+        self.session.run("saved")
+        self.tell("loaded", fingerprints=dict.fromkeys(changed, "1"), changed=changed, plan=list(plan))
+
+    def result(self, check: str = SILU, outcome: str = "passed", **fields: Any) -> None:
+        told = {"message": "", "details": [], "blocked_by": None, "error_in_noise": None, "lines": [], "hint_lines": []}
+        told |= {"seconds": 0.0, "states": dict.fromkeys(all_checks()[check].needs, "filled")}
+        self.tell("result", id=check, outcome=outcome, **{**told, **fields})
+
+    def take_text(self) -> str:
+        text = self.screen.getvalue()
+        self.screen.seek(0)
+        self.screen.truncate()
+        return text
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Watching:
+    return Watching(tmp_path)
+
+
+def test_what_failed_and_what_changed_is_judged_first() -> None:
+    checks = [all_checks()[f"components.{name}"] for name in ("linear", "embedding", "rope", "rmsnorm", "softmax")]
+    plan = planned(checks, first=["components.softmax"], changed={"run_rmsnorm", "run_rope"})
+    assert [check.task for check in plan] == ["softmax", "rmsnorm", "rope", "linear", "embedding"]
+
+
+def test_a_failure_is_printed_the_moment_it_is_known(watching: Watching) -> None:
+    watching.begin("run_silu", plan=(SILU, "components.swiglu"))
+    watching.result(outcome="failed", message="silu is off", details=["first at (0, 0)"], lines=["in silu"])
+    text = watching.take_text()
+    assert "✗ components.silu" in text
+    assert all(words in text for words in ("silu is off", "first at (0, 0)", "in silu"))
+
+
+def test_a_touched_task_is_told_when_it_is_through_and_the_others_only_when_wrong(watching: Watching) -> None:
+    watching.begin("run_silu", plan=(SILU, "components.linear"))
+    watching.result()
+    assert re.search(r"positionwise_feedforward\s+§3.4.2\s+✓ 1", watching.take_text())
+    watching.result("components.linear")
+    assert watching.take_text() == ""
+    watching.tell("done")
+    text = watching.take_text()
+    assert "2 checks in" in text
+    assert "required checks passed in 0 of 11 tasks, the others were not run in full" in text
+
+
+def test_the_next_job_begins_with_what_failed(watching: Watching) -> None:
+    watching.begin("run_silu")
+    watching.result(outcome="failed", message="off")
+    watching.tell("done")
+    watching.session.saved([watching.session._root / "layers.py"])
+    job = watching.workers.jobs[-1]
+    assert job.first == (SILU,)
+    assert job.known == {"run_silu": "1"}
+
+
+def test_a_new_save_kills_the_running_job_and_silences_it(watching: Watching) -> None:
+    watching.begin("run_silu")
+    watching.take_text()
+    watching.session.saved([watching.session._root / "layers.py"])
+    assert watching.workers.stopped == 1
+    stale = {"job": watching.workers.jobs[0].number, "part": 0}
+    watching.session.event({"event": "ended", "status": -9, **stale})
+    assert watching.take_text() == ""
+    assert watching.session.live
+
+
+def test_what_cannot_be_read_is_one_line_and_the_watch_goes_on(watching: Watching) -> None:
+    watching.session.run("saved")
+    watching.tell("unreadable", message="layers.py:3: SyntaxError: '(' was never closed")
+    assert "✗ layers.py:3: SyntaxError: '(' was never closed" in watching.take_text()
+    watching.session.run("saved")
+    assert len(watching.workers.jobs) == 2
+    assert watching.workers.stopped == 0
+
+
+def test_an_endless_loop_is_placed_in_the_learners_own_file(watching: Watching, tmp_path: Path) -> None:
+    watching.begin("run_silu", plan=(SILU, "components.linear"))
+    watching.tell("running", check=SILU)
+    log = watching.workers.jobs[-1].log_of(0)
+    log.write_text(f'Timeout (0:00:10)!\n  File "{tmp_path}/layers.py", line 4 in silu\n  File "/x.py", line 1 in f\n')
+    watching.tell("ended", status=1)
+    text = watching.take_text()
+    assert "components.silu did not end in 10 s: an endless loop?" in text
+    assert "layers.py:4 in silu" in text
+    assert "/x.py" not in text
+    assert "1 checks were not run after that" in text
+
+
+def test_keys(watching: Watching) -> None:
+    watching.begin("run_silu")
+    watching.result(outcome="failed", message="off", lines=["in silu"], hint_lines=["in silu", "look at the gate"])
+    watching.tell("done")
+    watching.take_text()
+    assert watching.session.key("h")
+    assert "look at the gate" in watching.take_text()
+    assert watching.session.key("\n")
+    assert watching.session.key("a")
+    assert [job.number for job in watching.workers.jobs] == [1, 2, 3]
+    assert watching.session.key("x")
+    assert not watching.session.key("q")
+
+
+class Server:
+    """A fork server, its events gathered job by job."""
+
+    def __init__(self) -> None:
+        self.events: queue.Queue[dict[str, Any]] = queue.Queue()
+        threads = torch.get_num_threads()
+        self.workers = ForkServer(self.events.put, prepare=False)
+        torch.set_num_threads(threads)
+        self.workers.parts = 1
+        self.number = 0
+
+    def begin(self, path: Path, timeout: float = 10.0, parts: int = 1) -> None:
+        self.number += 1
+        log = str(path.parent / "log")
+        job = Job(self.number, str(path), log, timeout, keyword="components.silu", parts=parts, diagnose=False)
+        self.workers.start(job)
+
+    def finish(self, parts: int = 1) -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = []
+        while sum(event["event"] == "ended" for event in told) < parts:
+            told.append(self.events.get(timeout=20))
+        return [event for event in told if event["job"] == self.number]
+
+    def judge(self, path: Path, timeout: float = 10.0) -> list[dict[str, Any]]:
+        self.begin(path, timeout)
+        return self.finish()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.workers.close()
+
+
+@pytest.fixture
+def adapters(tmp_path: Path) -> Path:
+    return tmp_path / "adapters.py"
+
+
+def outcomes(events: list[dict[str, Any]]) -> dict[str, str]:
+    return {event["id"]: event["outcome"] for event in events if event["event"] == "result"}
+
+
+@needs_fork
+def test_each_save_is_judged_as_it_is_on_the_disk(server: Server, adapters: Path) -> None:
+    adapters.write_text(RIGHT)
+    first = server.judge(adapters)
+    assert first[-2]["event"] == "done"
+    assert outcomes(first)[SILU] == "passed"
+    adapters.write_text(RIGHT.replace("in_features * t", "in_features + t"))  # the same length, within the same second
+    assert outcomes(server.judge(adapters))[SILU] != "passed"
+
+
+@needs_fork
+def test_fingerprints_follow_the_code_that_is_reached_and_no_comment(server: Server, adapters: Path) -> None:
+    def marks(layers: str) -> dict[str, str]:
+        (adapters.parent / "layers.py").write_text(layers)
+        loaded = [event for event in server.judge(adapters) if event["event"] == "loaded"]
+        return loaded[0]["fingerprints"]
+
+    softmax = "import layers\n\ndef run_softmax(in_features, dim):\n    return layers.Norm().scale(in_features)\n"
+    adapters.write_text(RIGHT + softmax)
+    layers = "class Norm:\n    def scale(self, x):\n        return inner(x)\n\ndef inner(x):\n    return x + 1\n"
+    before = marks(layers)
+    assert before.keys() == {"run_silu", "run_softmax"}
+    assert marks("# a comment\n" + layers + "\ndef unused():\n    pass\n") == before
+    after = marks(layers.replace("x + 1", "x + 2"))
+    assert [name for name in before if before[name] != after[name]] == ["run_softmax"]
+
+
+@needs_fork
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [("os._exit(3)", 3), ("os.abort()", -6)],
+)
+def test_a_subject_that_ends_its_process_ends_no_other(server: Server, adapters: Path, body: str, status: int) -> None:
+    adapters.write_text(f"import os\n\ndef run_silu(in_features):\n    {body}\n")
+    events = server.judge(adapters)
+    assert (events[-1]["event"], events[-1]["status"]) == ("ended", status)
+    adapters.write_text(RIGHT)
+    assert outcomes(server.judge(adapters))[SILU] == "passed"
+
+
+@needs_fork
+def test_an_endless_loop_ends_and_its_log_says_where_it_stood(server: Server, adapters: Path) -> None:
+    adapters.write_text("def run_silu(in_features):\n    while True:\n        pass\n")
+    events = server.judge(adapters, timeout=0.1)
+    assert events[-1]["status"] == 1
+    assert events[-2] == {"job": server.number, "part": 0, "event": "running", "check": SILU}
+    log = (adapters.parent / "log-0").read_text()
+    assert "Timeout (" in log
+    assert re.search(r'adapters.py", line [23] in run_silu', log)
+
+
+@needs_fork
+def test_a_job_may_be_stopped_at_any_moment(server: Server, adapters: Path) -> None:
+    adapters.write_text("def run_silu(in_features):\n    while True:\n        pass\n")
+    for pause in (0.0, 0.03):
+        server.begin(adapters)
+        time.sleep(pause)
+        server.workers.stop()
+        assert server.finish()[-1]["status"] == -9
+    adapters.write_text(RIGHT)
+    assert outcomes(server.judge(adapters))[SILU] == "passed"
+
+
+@needs_fork
+def test_judges_share_the_checks_of_a_job(server: Server, adapters: Path) -> None:
+    adapters.write_text(RIGHT)
+    alone = outcomes(server.judge(adapters))
+    server.begin(adapters, parts=2)
+    events = server.finish(parts=2)
+    assert outcomes(events) == alone
+    assert {event["part"] for event in events if event["event"] == "running"} == {0, 1}
+
+
+@needs_fork
+@pytest.mark.parametrize("text", ["def run_silu(", "", "import no_such_package\n", "1 / 0\n"])
+def test_what_cannot_be_loaded_is_told_in_one_line(server: Server, adapters: Path, text: str) -> None:
+    adapters.write_text(text)
+    events = server.judge(adapters)
+    assert [event["event"] for event in events] == ["forked", "unreadable", "ended"]
+    assert "\n" not in events[1]["message"]
+
+
+def test_folders_leave_out_environments_and_hidden_ones(tmp_path: Path) -> None:
+    for name in ("cs336_basics/inner", ".git/objects", ".venv/lib", "env/lib", "node_modules/x", "__pycache__"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    assert folders(tmp_path) == {tmp_path, tmp_path / "cs336_basics", tmp_path / "cs336_basics" / "inner"}
+
+
+@pytest.mark.slow
+def test_a_fresh_process_does_the_same_without_fork(adapters: Path) -> None:
+    events: queue.Queue[dict[str, Any]] = queue.Queue()
+    workers = FreshProcesses(events.put)
+    adapters.write_text(WRONG)
+    workers.start(Job(1, str(adapters), str(adapters.parent / "log"), 60.0, keyword=SILU, diagnose=False))
+    told = []
+    while not told or told[-1]["event"] != "ended":
+        told.append(events.get(timeout=60))
+    workers.close()
+    assert outcomes(told)[SILU] == "failed"
+    assert told[-1]["status"] == 0
+
+
+class Screen:
+    """``cs336 watch`` in a terminal of its own, and what is on its screen."""
+
+    def __init__(self, root: Path, *arguments: str) -> None:
+        self.keyboard, inside = pty.openpty()
+        command = [sys.executable, "-c", "from cs336_harness.cli import main; main()", "watch", str(root), *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(HOME), "COLUMNS": "200", "TERM": "dumb"}
+        self.process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, env=environment)
+        os.close(inside)
+        self.text = ""
+
+    def wait_for(self, pattern: str) -> str:
+        """What came on the screen since the last call, up to the pattern."""
+        while not (found := re.search(pattern, self.text)):
+            self.text += os.read(self.keyboard, 65536).decode(errors="replace")
+        seen, self.text = self.text[: found.end()], self.text[found.end() :]
+        return seen
+
+    def press(self, key: str) -> None:
+        os.write(self.keyboard, key.encode())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", ["--fork", "--no-fork"])
+def test_a_whole_session_in_a_terminal(adapters: Path, how: str) -> None:
+    if how == "--fork" and not CAN_FORK:
+        pytest.skip("no fork here")
+    adapters.write_text(RIGHT)
+    screen = Screen(adapters.parent, "-k", "components.silu", "--timeout", "5", "--no-diagnosis", how)
+    screen.wait_for("q: quit")
+    adapters.write_text(WRONG)
+    assert "✗ components.silu" in screen.wait_for("q: quit")
+    screen.press("h")
+    assert "✗ components.silu" in screen.wait_for("q: quit")
+    adapters.write_text("def run_silu(in_features):\n    while True:\n        pass\n")
+    assert "did not end in 5 s" in screen.wait_for("q: quit")
+    swap = adapters.with_suffix(".swp")
+    swap.write_text("def run_silu(")
+    swap.replace(adapters)
+    assert "SyntaxError" in screen.wait_for("q: quit")
+    adapters.unlink()
+    assert "no such file" in screen.wait_for("q: quit")
+    for number in range(20):
+        adapters.write_text(f"{RIGHT}# {number}\n")
+    screen.wait_for("checks in")
+    screen.wait_for("q: quit")
+    screen.press("\r")
+    assert "again" in screen.wait_for("q: quit")
+    screen.press("a")
+    assert "all checks" in screen.wait_for("q: quit")
+    screen.press("q")
+    assert screen.process.wait(timeout=20) == 0
