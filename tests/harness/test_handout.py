@@ -1,0 +1,193 @@
+"""The blank version: complete, honest about what is blank, green task by task, and without a line of the solution."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cs336_harness.checks import all_checks
+from cs336_harness.checks.registry import TASKS, Check
+from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.failures import CannotJudgeError
+from cs336_harness.handout import blank_adapters, write_handout
+from cs336_harness.loading import HOME, load
+from cs336_harness.progress import entry_points_of, progress, progress_lines
+from cs336_harness.report import blank_lines
+from cs336_harness.subject import Subject
+from cs336_harness.suite import Result, Suite
+
+FILLED = (HOME / "adapters.py").read_text(encoding="utf-8")
+ORDER = [name for task in TASKS for name in entry_points_of(task)]
+QUICK = [check for check in all_checks().values() if check.snapshot or check.task == "transformer_accounting"]
+
+DISTINCT = 50
+"""A line of so many characters does not stand in two programs by chance."""
+
+
+@pytest.fixture(scope="module")
+def handout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    destination = tmp_path_factory.mktemp("course") / "handout"
+    write_handout(HOME, destination)
+    return destination
+
+
+def blank_module() -> SimpleNamespace:
+    names: dict[str, Any] = {}
+    exec(blank_adapters(FILLED), names)
+    return SimpleNamespace(**{name: names[name] for name in ENTRY_POINTS})
+
+
+def judge(module: Any, checks: list[Check]) -> list[Result]:
+    return list(Suite(Subject(module, "handout"), diagnose=False).run(checks))
+
+
+def test_it_has_what_judges_and_nothing_else(handout: Path) -> None:
+    assert {path.name for path in handout.iterdir()} == {
+        *("cs336_basics", "cs336_harness", "fixtures", "tests"),
+        *("adapters.py", "pyproject.toml", "uv.lock", "WRITEUP.md", "README.md", "LICENSE", ".gitignore"),
+    }
+    assert [path.name for path in (handout / "cs336_basics").iterdir()] == ["__init__.py"]
+    assert all(path.suffix == ".py" for path in (handout / "tests").iterdir())
+    kinds = {path.suffix for path in handout.rglob("*") if path.is_file()}
+    assert kinds == {".py", ".md", ".safetensors", ".toml", ".lock", ""}
+
+
+def lines_of_the_solution() -> set[str]:
+    """Distinct lines of the decoder, its glue and its written answer: code, comments, docstrings and prose."""
+    texts = [HOME / "adapters.py", HOME / "WRITEUP.md", *(HOME / "cs336_basics").glob("*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in texts if "huggingface" not in path.name)
+    lines = {line.strip() for line in text.splitlines()}
+    common = re.compile(r"import |from |def |class |@|test_\w+ = judged_by|assert |\"\"\"")
+    return {line for line in lines if len(line) >= DISTINCT and not common.match(line)}
+
+
+def test_nothing_of_the_solution_is_in_it(handout: Path) -> None:
+    solution = lines_of_the_solution()
+    assert len(solution) > 200
+    kept = blank_adapters(FILLED) + (HOME / "cs336_harness" / "templates" / "WRITEUP.md").read_text(encoding="utf-8")
+    for path in handout.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            found = [line for line in solution if line.encode() in content and line not in kept]
+            assert not found, f"{path.relative_to(handout)} holds {found[0]!r}"
+
+
+def test_its_adapters_keep_signatures_and_docstrings_and_know_no_package(handout: Path) -> None:
+    module = blank_module()
+    for name in ENTRY_POINTS:
+        blank, filled = getattr(module, name), getattr(load().module, name)
+        assert blank.__doc__ == filled.__doc__
+        assert blank.__annotations__.keys() == filled.__annotations__.keys()
+    assert "cs336_basics" not in re.sub(r'""".*?"""', "", (handout / "adapters.py").read_text(), flags=re.DOTALL)
+
+
+def test_a_function_without_a_docstring_loses_its_comments_too() -> None:
+    source = "".join(f"@cached\ndef {name}(x: Tensor):\n    # the trick\n    return x\n\n" for name in ENTRY_POINTS)
+    blank = blank_adapters(f"from torch import Tensor, nn\nimport secret\n{source}")
+    assert "trick" not in blank
+    assert "secret" not in blank
+    assert "from torch import Tensor\n" in blank
+    assert blank.count("    raise NotImplementedError\n") == len(ENTRY_POINTS)
+
+
+def test_every_blank_entry_point_is_told_in_one_line() -> None:
+    results = judge(blank_module(), list(all_checks().values()))
+    required = [result for result in results if not result.check.advisory]
+    assert {result.outcome for result in required} == {"blank"}
+    assert sorted(line.partition(" is blank")[0] for line in blank_lines(results)) == sorted(ENTRY_POINTS)
+    assert progress_lines(results)[:2] == [
+        "0 of 16 entry points filled, required checks passed in 0 of 11 tasks",
+        "next: linear (§3.3.2): write run_linear in adapters.py",
+    ]
+
+
+def fill_one_by_one(checks: list[Check]) -> None:
+    """Fills the entry points in the handout's order; each makes its checks pass, all others stay blank."""
+    solution, module = load().module, blank_module()
+    done: set[str] = set()
+    for name in ORDER:
+        setattr(module, name, getattr(solution, name))
+        newly = [check for check in checks if name in check.needs and {*check.needs} <= {*done, name}]
+        waiting = [check for check in checks if not {*check.needs} <= {*done, name}]
+        results = judge(module, newly + waiting)
+        assert [result.outcome for result in results] == ["passed"] * len(newly) + ["blank"] * len(waiting), name
+        done.add(name)
+
+
+def test_filling_entry_points_in_order_turns_the_public_checks_green() -> None:
+    assert sorted(ORDER) == sorted(ENTRY_POINTS)
+    fill_one_by_one(QUICK)
+
+
+@pytest.mark.slow
+def test_filling_entry_points_in_order_turns_every_check_green() -> None:
+    fill_one_by_one([check for check in all_checks().values() if check.needs])
+
+
+@pytest.mark.slow
+def test_tasks_turn_green_one_by_one() -> None:
+    solution, module = load().module, blank_module()
+    for number, task in enumerate(TASKS):
+        for name in entry_points_of(task):
+            setattr(module, name, getattr(solution, name))
+        standing = progress(judge(module, list(all_checks().values())))
+        assert [item.name for item in standing.tasks if item.passed] == list(TASKS)[: number + 1]
+        assert {item.state for item in standing.tasks[number + 1 :]} <= {"blank"}
+
+
+def test_the_table_of_its_readme_is_the_order_of_the_tasks(handout: Path) -> None:
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([^|]+) \|", (handout / "README.md").read_text(), re.MULTILINE)
+    told = {task: (section, tuple(re.findall(r"`(\w+)`", names))) for task, section, names in rows}
+    assert told == {task: (section, entry_points_of(task)) for task, section in TASKS.items()}
+    assert list(told) == list(TASKS)
+
+
+def test_it_writes_over_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "notes.txt"
+    kept.write_text("mine")
+    for destination in (tmp_path, kept):
+        with pytest.raises(CannotJudgeError, match="is there already"):
+            write_handout(HOME, destination)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "empty").mkdir()
+    write_handout(HOME, tmp_path / "empty")
+    assert (tmp_path / "empty" / "adapters.py").is_file()
+
+
+def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(write_handout.__globals__["TEMPLATES"], "README.md", "absent.md")
+    with pytest.raises(FileNotFoundError):
+        write_handout(HOME, tmp_path / "handout")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_handout_makes_no_handout(handout: Path, tmp_path: Path) -> None:
+    with pytest.raises(CannotJudgeError, match="this is a handout already"):
+        write_handout(handout, tmp_path / "second")
+    with pytest.raises(CannotJudgeError, match="from a clone"):
+        write_handout(tmp_path, tmp_path / "third")
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_its_own_pytest_says_what_is_blank_and_then_turns_green(tmp_path: Path) -> None:
+    write_handout(HOME, tmp_path / "handout")
+    ran = run_pytest(tmp_path / "handout")
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stdout + ran.stderr
+    assert " failed" not in ran.stdout
+    assert sum(" is blank: it raises NotImplementedError" in line for line in ran.stdout.splitlines()) == 16
+    for file in (HOME / "cs336_basics").glob("*.py"):
+        (tmp_path / "handout" / "cs336_basics" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "handout" / "adapters.py").write_text(FILLED)
+    (tmp_path / "handout" / "WRITEUP.md").write_bytes((HOME / "WRITEUP.md").read_bytes())
+    ran = run_pytest(tmp_path / "handout")
+    assert ran.returncode == 0, ran.stdout
