@@ -66,7 +66,14 @@ class Watching:
         self.tell("loaded", fingerprints=dict.fromkeys(changed, "1"), changed=changed, plan=list(plan))
 
     def result(self, check: str = SILU, outcome: str = "passed", **fields: Any) -> None:
-        told = {"message": "", "details": [], "blocked_by": None, "error_in_noise": None, "lines": [], "hint_lines": []}
+        told: dict[str, Any] = {
+            "message": "",
+            "details": [],
+            "blocked_by": None,
+            "error_in_noise": None,
+            "lines": [],
+            "hint_lines": [],
+        }
         told |= {"seconds": 0.0, "states": dict.fromkeys(all_checks()[check].needs, "filled")}
         self.tell("result", id=check, outcome=outcome, **{**told, **fields})
 
