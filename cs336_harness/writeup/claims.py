@@ -45,6 +45,7 @@ class Claim:
     model: str | None = None
     length: int | None = None
     table: int | None = None
+    column: int | None = None
     each: bool = False
     paragraph: str = ""
 

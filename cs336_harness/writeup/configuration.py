@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 
 from cs336_harness.account.tally import BYTES_PER_VALUE, refuse_impossible
 from cs336_harness.shapes import DecoderShape
@@ -126,8 +127,8 @@ def row_configurations(block: TableBlock) -> dict[str, dict[str, int]]:
 
 def sizes_in(text: str) -> dict[str, int]:
     """The sizes that a text states as name and value, by their long names or their letters."""
-    sizes = {_LETTERS[match.group(1)]: _number(match.group(2)) for match in _LETTER_STATED.finditer(text)}
-    sizes |= {_key(match): _number(match.group(match.re.groups)) for match in _STATED.finditer(text)}
+    sizes = {_LETTERS[match.group(1)]: _number(match.group(2)) for match in _statements(_LETTER_STATED, text)}
+    sizes |= {_key(match): _number(match.group(match.re.groups)) for match in _statements(_STATED, text)}
     return sizes
 
 
@@ -139,6 +140,13 @@ def size_named(label: str) -> str | None:
     if match := _LABEL_LETTER.fullmatch(label):
         return _LETTERS[match.group(1)]
     return None
+
+
+def _statements(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Names with a value. A name that ends a product, as in 2 * d_model * vocab_size = ..., states no size."""
+    for match in pattern.finditer(text):
+        if not re.search(r"[*×·/+^-]\s*$", text[: match.start()]):
+            yield match
 
 
 class _Found:
@@ -154,9 +162,9 @@ class _Found:
             self._read_table(block)
             return
         text = block.content.text
-        for match in _STATED.finditer(text):
+        for match in _statements(_STATED, text):
             self._state(0, _key(match), _number(match.group(match.re.groups)), block.line)
-        for match in _LETTER_STATED.finditer(text):
+        for match in _statements(_LETTER_STATED, text):
             self._state(1, _LETTERS[match.group(1)], _number(match.group(2)), block.line)
         for key, pattern in _PROSE:
             if match := pattern.search(text):

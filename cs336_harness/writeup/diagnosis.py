@@ -53,13 +53,17 @@ def diagnose(written: Written, role: Role) -> list[str]:
     mistakes += slips(role.dimension, written.unit, role.ledger, role.bytes_per_value, role.scope)
     mistakes.sort(key=lambda mistake: not mistake.usual)
     usual = [mistake for mistake in mistakes if mistake.usual]
+    named: list[tuple[Mistake | Slip, ...]] = []
     for size, pool in _attempts(precision, mistakes, usual):
-        named = list(_fitting(written, role, itertools.combinations(pool, size)))
-        if len(named) > _MOST_NAMED and size > 1:
-            return []
-        if named:
-            return [_sentence(role, named[:_MOST_NAMED])]
-    return []
+        found = list(_fitting(written, role, itertools.combinations(pool, size)))
+        if len(found) > _MOST_NAMED and size > 1 and precision:
+            # So many fit because the number has too few digits, and one of them by name would be a guess.
+            found = []
+        named += found
+        # An unusual mistake alone does not rule out two usual ones together.
+        if named and (size > 1 or any(mistake.usual for mistake in named[0])):
+            break
+    return [_sentence(role, named[:_MOST_NAMED])] if named else []
 
 
 def _attempts(
@@ -78,21 +82,28 @@ def _attempts(
 def _fitting(
     written: Written, role: Role, tries: Iterable[tuple[Mistake | Slip, ...]]
 ) -> Iterator[tuple[Mistake | Slip, ...]]:
-    seen: set[Fraction] = set()
+    alone: dict[str, Fraction] = {}
     for combination in tries:
         ledger = role.ledger
         factor = Fraction(1)
+        summed = role.true
         for mistake in combination:
             if isinstance(mistake, Slip):
                 factor *= mistake.factor
-            else:
-                ledger = mistake.change(ledger)
-        predicted = role.predicted(ledger) * factor
-        if predicted and predicted != role.true and written.matches(predicted):
-            if len(combination) > 1 and predicted in seen:
                 continue
-            seen.add(predicted)
+            ledger = mistake.change(ledger)
+            if mistake.name not in alone:
+                alone[mistake.name] = role.predicted(mistake.change(role.ledger))
+            summed += alone[mistake.name] - role.true
+        # Whoever forgets a matrix may still have counted its bias: together, or each on its own.
+        given = {role.predicted(ledger) * factor, summed * factor} - {role.true, Fraction(0)}
+        if any(map(written.matches, given)) and _each_counts(combination, alone, role):
             yield combination
+
+
+def _each_counts(combination: tuple[Mistake | Slip, ...], alone: dict[str, Fraction], role: Role) -> bool:
+    """Whether every mistake of several changes the number: one that does not is no part of the explanation."""
+    return all(isinstance(mistake, Slip) or alone[mistake.name] != role.true for mistake in combination)
 
 
 def _sentence(role: Role, named: list[tuple[Mistake | Slip, ...]]) -> str:

@@ -232,23 +232,34 @@ def _judge_ratio(claim: Claim, books: _Books) -> Finding:
 
 
 def _settled(finding: Finding, findings: list[Finding]) -> Finding:
-    """The finding with its mistake named. In a table the right rows say whether a wrong one means one block or all."""
-    if finding.verdict != WRONG or finding.role is None:
-        return finding
+    """The finding with its mistake named. A column is about one block or about all: its other rows say which."""
     role = finding.role
-    if finding.claim.table is not None and len(finding.claim.scopes) == 2 and role.components <= BLOCK:
-        rows = [
-            other.role.scope
-            for other in findings
-            if other.claim.table == finding.claim.table
-            and other.verdict == RIGHT
-            and other.role is not None
-            and other.role.components <= BLOCK
-            and other.role.dimension == role.dimension
-        ]
-        if rows:
-            role = dataclasses.replace(role, scope=max(set(rows), key=rows.count))
-    return dataclasses.replace(finding, role=role, hints=tuple(_hints(finding, role)))
+    if role is None:
+        return finding
+    if finding.claim.column is not None and len(finding.claim.scopes) == 2 and role.components <= BLOCK:
+        scope = _scope_of_column(finding, findings)
+        if scope is not None and scope != role.scope:
+            role = dataclasses.replace(role, scope=scope)
+            finding = dataclasses.replace(finding, verdict=WRONG, role=role)
+    if finding.verdict != WRONG:
+        return finding
+    return dataclasses.replace(finding, hints=tuple(_hints(finding, role)))
+
+
+def _scope_of_column(finding: Finding, findings: list[Finding]) -> str | None:
+    """The scope that most of the other right rows of a number's column have, where the labels leave it open."""
+    scopes = [
+        other.role.scope
+        for other in findings
+        if other is not finding
+        and (other.claim.table, other.claim.column) == (finding.claim.table, finding.claim.column)
+        and other.verdict == RIGHT
+        and other.role is not None
+        and len(other.claim.scopes) == 2
+        and other.role.components <= BLOCK
+    ]
+    most = max(set(scopes), key=scopes.count) if scopes else None
+    return most if most and 2 * scopes.count(most) > len(scopes) and len(scopes) > 1 else None
 
 
 def _hints(finding: Finding, role: Role) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
+from collections.abc import Sequence
 
 from cs336_harness.writeup.ledger import BLOCK, BLOCK_NORMS, EVERYTHING, FEED_FORWARD, POSITION_PAIRS, PROJECTIONS
 
@@ -175,7 +177,8 @@ class Mention:
     readings: tuple[frozenset[str], ...]
 
 
-def find_mentions(words: str) -> list[Mention]:
+@functools.lru_cache(maxsize=512)
+def find_mentions(words: str) -> tuple[Mention, ...]:
     """The mentions in a text, in order; no two overlap, the more special pattern wins."""
     text = _PER_HEAD.sub(lambda match: " " * len(match.group(0)), words)
     text = _REFERENCE.sub(lambda match: " " * len(match.group(0)), text)
@@ -184,7 +187,7 @@ def find_mentions(words: str) -> list[Mention]:
         for match in pattern.finditer(text):
             found.append(Mention(match.start(), match.end(), readings))
             text = text[: match.start()] + "\x00" * (match.end() - match.start()) + text[match.end() :]
-    return sorted(found, key=lambda mention: mention.start)
+    return tuple(sorted(found, key=lambda mention: mention.start))
 
 
 def readings_of_label(words: str) -> list[frozenset[str]]:
@@ -192,7 +195,7 @@ def readings_of_label(words: str) -> list[frozenset[str]]:
     return readings_of_mentions(find_mentions(words))
 
 
-def readings_of_mentions(mentions: list[Mention]) -> list[frozenset[str]]:
+def readings_of_mentions(mentions: Sequence[Mention]) -> list[frozenset[str]]:
     """The unions of some mentions. A group gives way to a member that is named beside it: "SwiGLU w1" is w1."""
     first = [mention.readings[0] for mention in mentions]
     kept = [

@@ -247,4 +247,6 @@ def _with_head(ledger: Ledger) -> Callable[[Ledger], Ledger]:
 
 
 def _two_n(ledger: Ledger, tokens: int) -> Ledger:
-    return dataclasses.replace(ledger, flops={name: tokens * count for name, count in ledger.parameters.items()})
+    flops = {name: tokens * count for name, count in ledger.parameters.items()}
+    norms = ledger.layers * (flops["ln1"] + flops["ln2"]) + flops["ln_final"]
+    return dataclasses.replace(ledger, flops=flops | {"token_embeddings": flops["token_embeddings"] + norms})

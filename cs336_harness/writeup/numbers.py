@@ -50,7 +50,7 @@ _UNIT = (
     r"|(?P<binary>[kKMGTP])i(?:B|bytes?)(?![A-Za-z])|(?P<binary_word>kibi|mebi|gibi|tebi)bytes?"
     r"|(?P<decimal>[kKMGTP])(?:B|bytes?|b)(?![A-Za-z])|(?P<decimal_word>kilo|mega|giga|tera)bytes?"
     r"|(?P<bytes>bytes?)(?![A-Za-z])|(?P<bits>bits?)(?![A-Za-z])"
-    r"|(?P<parameters>(?:(?:trainable|learnable|model|total|unique|float32|fp32|FP32|single-precision|of the|more|fewer)"
+    r"|(?P<parameters>(?:(?:trainable|learnable|model|total|unique|float32|[Ff][Pp]32|of the|more|fewer)"
     r"\s+){0,3}(?:[Pp]arams?|[Pp]arameters?|[Ww]eights)(?![A-Za-z]))"
     r"|(?P<percent>%|percent(?:age points?)?|per ?cent|pct)"
     r"|(?P<ratio>times(?![A-Za-z])|-?\s?fold(?![A-Za-z])|×(?!\s*[\d(A-Za-z])|[xX](?![\w×])(?!\s*[\d(])))"

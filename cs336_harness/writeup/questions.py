@@ -12,7 +12,7 @@ from cs336_harness.writeup.configuration import Configuration, read_configuratio
 from cs336_harness.writeup.consequences import added_up, in_the_model, multiply_lines, partition, with_consequences
 from cs336_harness.writeup.document import Document, Passage, read_document, read_text
 from cs336_harness.writeup.judging import MISSING, RIGHT, UNRECOGNISED, WRONG, Finding, judge_claims
-from cs336_harness.writeup.ledger import EVERYTHING, GROUPS, MATMULS, components_of, true_ledger
+from cs336_harness.writeup.ledger import BLOCK, EVERYTHING, GROUPS, MATMULS, components_of, true_ledger
 from cs336_harness.writeup.mentions import find_mentions
 from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS
 
@@ -115,7 +115,7 @@ _WHERE = {
 
 def _answer(question: str, found: list[Finding]) -> Answer:
     wrong = [finding for finding in found if finding.verdict == WRONG]
-    return Answer(question, WRONG if wrong else RIGHT, tuple(found), "" if not wrong else "See the line.")
+    return Answer(question, WRONG if wrong else RIGHT, tuple(found), "")
 
 
 def _multiplies(findings: list[Finding]) -> list[Answer]:
@@ -172,23 +172,32 @@ def _largest(document: Document, findings: list[Finding], configuration: Configu
         for block in document.blocks
         if isinstance(block, Passage) and (block.part == "c" if has_parts else block.part in (None, "a", "b"))
     ]
-    named = False
-    for sentence in sentences:
-        readings = [mention.readings[0] for mention in find_mentions(sentence.content.words)]
-        groups = [reading for reading in readings if reading != EVERYTHING and len(reading) < 11]
-        if not groups or not _SUPERLATIVE.search(sentence.content.words):
-            continue
-        named = True
-        if any(reading <= GROUPS[largest] or reading >= GROUPS[largest] for reading in groups):
+    named: int | None = None
+    superlative = [sentence for sentence in sentences if _SUPERLATIVE.search(sentence.content.words)]
+    # In its own part the answer may be as short as "the feed-forward".
+    for sentence, groups in _naming_parts(superlative) or (_naming_parts(sentences) if has_parts else []):
+        if any(group <= GROUPS[largest] or group >= GROUPS[largest] for group in groups):
             return Answer("c.largest", RIGHT, (), f"{largest}, {share}, on line {sentence.line}.")
-    if named:
-        return Answer(
-            "c.largest", WRONG, (), f"The largest part is another one: compare the lines of (b) (line {sentence.line})."
-        )
+        named = named or sentence.line
+    if named is not None:
+        return Answer("c.largest", WRONG, (), f"Line {named} names another part than the lines of (b) do.")
     return Answer("c.largest", MISSING, (), "No sentence says which part of the model costs most.")
+
+
+def _naming_parts(sentences: list[Passage]) -> list[tuple[Passage, list[frozenset[str]]]]:
+    """The sentences that name a part of the model, and which; "the blocks" is no part that answers the question."""
+    found = []
+    for sentence in sentences:
+        groups = [mention.readings[0] for mention in find_mentions(sentence.content.words)]
+        groups = [group for group in groups if not group >= BLOCK - {"ln1", "ln2"}]
+        if groups:
+            found.append((sentence, groups))
+    return found
 
 
 def _others(findings: list[Finding], answers: list[Answer]) -> Answer:
     answered = {id(finding) for answer in answers for finding in answer.findings}
     others = [f for f in findings if id(f) not in answered and f.verdict != UNRECOGNISED]
+    if not others and not answered:
+        return Answer("numbers", MISSING, (), "The write-up holds no number that answers anything.")
     return _answer("numbers", others)

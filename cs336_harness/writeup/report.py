@@ -53,6 +53,13 @@ def report_lines(judgement: Judgement, name: str, *, show_answers: bool = False)
     yield "", summary_line(judgement)
 
 
+def explain(answer: Answer) -> str:
+    """Why an answer is not right, each of its wrong numbers on a line of its own."""
+    wrong = [finding for finding in answer.findings if finding.verdict == WRONG]
+    first = f"{answer.title}: {answer.verdict}. {answer.message}".rstrip()
+    return "\n".join([first, *(f"  line {finding.line}: {describe_finding(finding)}" for finding in wrong)])
+
+
 def summary_line(judgement: Judgement) -> str:
     """How many of the questions are right, wrong and missing."""
     verdicts = [answer.verdict for answer in judgement.answers.values()]

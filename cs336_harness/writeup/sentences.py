@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim, dimensions_in, model_named
 from cs336_harness.writeup.document import Passage
@@ -14,7 +14,7 @@ from cs336_harness.writeup.numbers import BYTES, FLOPS, OTHER, PARAMETERS, Writt
 _COUNTED = (FLOPS, BYTES, PARAMETERS)
 _JOINED_BEHIND = re.compile(
     r"\s*(?:of (?:the |all |its )*(?:flops?|compute|cost|work|parameters)?)?\s*"
-    r"(?:is|are|goes?|spent|comes?|lies?|sits?)?\s*"
+    r"(?:(?:is|are|was|were)\s+)?(?:goes?|go|spent|used|comes?|come|lies?|sits?)?\s*"
     r"(?:in|into|on|for|to|from|by|with)\s+(?:the\s+|its\s+|all\s+)?(?:\w+\s+){0,2}",
     re.I,
 )
@@ -70,7 +70,7 @@ def _dimension_near(number: Written, words: str, passage: Passage) -> str | None
 def _associated(
     number: Written,
     numbers: list[Written],
-    mentions: list[Mention],
+    mentions: Sequence[Mention],
     text: str,
     label: list[frozenset[str]],
     label_end: int,
@@ -90,7 +90,7 @@ def _associated(
 
 
 def _run_of(
-    number: Written, numbers: list[Written], mentions: list[Mention], text: str
+    number: Written, numbers: list[Written], mentions: Sequence[Mention], text: str
 ) -> tuple[list[Mention], list[Written], bool]:
     """The mentions that go with a number, the numbers that share them, and whether the sentence is plain about it.
 

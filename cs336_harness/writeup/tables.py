@@ -27,7 +27,7 @@ from cs336_harness.writeup.numbers import (
 from cs336_harness.writeup.plain import Plain
 
 _SIZE_COLUMN = re.compile(
-    r"\W*(?:m|k|n|count|how often|shapes?|sizes?|dim(?:ension)?s?.*|formula|#|layers?|d_?model|d_?ff|(?:num_)?heads)\W*",
+    r"\W*(?:m|k|n|count|shapes?|sizes?|dim(?:ension)?s?.*|formula|#|layers?|d_?model|d_?ff|(?:num_)?heads)\W*",
     re.I,
 )
 _SMALLEST = 10_000
@@ -79,6 +79,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
                         model=column.model or model or model_named(around),
                         length=column.length or length_named(label),
                         table=table.line,
+                        column=index,
                         each=bool(re.search(r"\beach\b", f"{label} {around}")),
                     )
         if (product := _product(table, row)) and len(readings) == 1 and len(readings[0]) == 1:

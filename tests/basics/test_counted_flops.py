@@ -23,6 +23,7 @@ GPT2_XL: dict[str, Any] = {
 GROUPED = GPT2_XL | {"d_model": 384, "num_layers": 5, "num_heads": 6, "num_kv_heads": 2, "d_ff": 1024}
 
 
+@pytest.mark.slow  # the meta device imports half of PyTorch on its first operation
 @pytest.mark.parametrize(
     ("sizes", "tied", "batch", "time"),
     [(GPT2_XL, False, 1, 1024), (GROUPED, True, 3, 100)],

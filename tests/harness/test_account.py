@@ -241,6 +241,7 @@ def test_a_file_that_is_no_config_gets_one_clear_line(config_file, content: str)
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_plot_is_written(tmp_path: Path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "shares.svg"

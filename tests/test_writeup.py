@@ -1,0 +1,31 @@
+"""The written answer to transformer_accounting: one test for each question, judged as ``cs336 writeup`` judges it.
+
+It judges the WRITEUP.md of this repository, or of the repository that ``--adapters`` names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cs336_harness.writeup.questions import QUESTIONS, Judgement, judge_file
+from cs336_harness.writeup.report import explain
+
+
+@pytest.fixture(scope="module")
+def judgement(pytestconfig: pytest.Config) -> Judgement:
+    path: Path | None = pytestconfig.getoption("adapters")
+    home = pytestconfig.rootpath if path is None else path if path.is_dir() else path.parent
+    try:
+        return judge_file(home / "WRITEUP.md")
+    except ValueError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.mark.transformer_accounting
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_writeup(judgement: Judgement, question: str) -> None:
+    answer = judgement.answers[question]
+    if answer.verdict != "right":
+        pytest.fail(explain(answer), pytrace=False)
