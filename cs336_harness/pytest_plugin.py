@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cs336_harness.commands.session import hide_accelerators
+from cs336_harness.commands.session import prepare_torch
 from cs336_harness.failures import CannotJudgeError
 
-hide_accelerators()
+prepare_torch()
 
 STAND_ASIDE = ("tests/basics", "tests/harness", "tests/contrasts", "tests/references")
 """Folders whose tests are not about the subject: they stand aside when a subject is given by ``--adapters``."""

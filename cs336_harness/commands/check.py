@@ -29,9 +29,9 @@ def check(
     """
     from rich.console import Console
 
-    from cs336_harness.commands.session import hide_accelerators
+    from cs336_harness.commands.session import prepare_torch
 
-    hide_accelerators()
+    prepare_torch()
     from cs336_harness import report
     from cs336_harness.failures import CannotJudgeError
     from cs336_harness.loading import load

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 
-def hide_accelerators() -> None:
-    """Keeps the subject on the CPU, where results repeat bit by bit; code that moves itself to a GPU then stays.
+def prepare_torch() -> None:
+    """Keeps the subject on the CPU and on one thread, where results repeat bit by bit.
 
-    Whoever sets ``CUDA_VISIBLE_DEVICES`` themselves keeps their setting.
+    Code that moves itself to a GPU then stays. The tensors of the checks are so small that a second thread costs more
+    than it brings, and on a busy machine ten times as much. Whoever sets ``CUDA_VISIBLE_DEVICES`` or
+    ``OMP_NUM_THREADS`` themselves keeps their setting.
     """
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")

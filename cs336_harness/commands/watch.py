@@ -26,9 +26,9 @@ def watch(
     """
     from rich.console import Console
 
-    from cs336_harness.commands.session import hide_accelerators
+    from cs336_harness.commands.session import prepare_torch
 
-    hide_accelerators()
+    prepare_torch()
     from cs336_harness.failures import CannotJudgeError
     from cs336_harness.loading import HOME
     from cs336_harness.suite import select

@@ -268,7 +268,7 @@ def _wait_for_one_job() -> None:
 
 
 if __name__ == "__main__":
-    from cs336_harness.commands.session import hide_accelerators
+    from cs336_harness.commands.session import prepare_torch
 
-    hide_accelerators()
+    prepare_torch()
     _wait_for_one_job()
