@@ -1,11 +1,11 @@
 """How fast is the fused decoder beside Hugging Face's Llama of the same shape? Forward plus backward on the CPU.
 
-    uv run --with transformers python benchmarks/decoder_speed.py
+    uv run --group reference python benchmarks/decoder_speed.py
 
-Both get the same weights and token ids, and their logits are compared first: the ratio is one of equal work. Timed are the
-logits and the gradient of every weight, without loss and optimiser, which would be the same code for both. Repetitions
-alternate, so that a busy machine slows both alike; the ratio is the median of the ratios of neighbours. Below 1, the
-decoder of cs336_basics is the faster one.
+Both get the same weights and token ids, and their logits are compared first: the ratio is one of equal work. Timed are
+the logits and the gradient of every weight, without loss and optimiser, which would be the same code for both.
+Repetitions alternate, so that a busy machine slows both alike; the ratio is the median of the ratios within a round.
+Below 1, the decoder of cs336_basics is the faster one.
 """
 
 import argparse
@@ -18,25 +18,12 @@ from transformers import LlamaConfig, LlamaForCausalLM  # ty: ignore[import-not-
 
 from cs336_basics.attention import fused_scaled_dot_product_attention, scaled_dot_product_attention
 from cs336_basics.config import TransformerConfig
+from cs336_basics.huggingface import to_huggingface
 from cs336_basics.transformer import TransformerLM
 
 CONFIG = TransformerConfig(vocab_size=10000, context_length=256, d_model=512, num_layers=4, num_heads=16, d_ff=1344)
 BATCH = 8
 LLAMA = "Hugging Face Llama, sdpa"
-
-LLAMA_NAMES = {
-    "token_embeddings": "model.embed_tokens",
-    "ln_final": "model.norm",
-    "attn.q_proj": "self_attn.q_proj",
-    "attn.k_proj": "self_attn.k_proj",
-    "attn.v_proj": "self_attn.v_proj",
-    "attn.output_proj": "self_attn.o_proj",
-    "ln1": "input_layernorm",
-    "ln2": "post_attention_layernorm",
-    "ffn.w1": "mlp.gate_proj",
-    "ffn.w2": "mlp.down_proj",
-    "ffn.w3": "mlp.up_proj",
-}
 
 
 def llama_of(config: TransformerConfig) -> LlamaForCausalLM:
@@ -57,20 +44,6 @@ def llama_of(config: TransformerConfig) -> LlamaForCausalLM:
             attn_implementation="sdpa",
         )
     )
-
-
-@torch.no_grad()
-def copy_weights(ours: TransformerLM, llama: LlamaForCausalLM) -> None:
-    """Give Llama our weights. It turns channels (i, i + d_head/2) as a pair, so query and key rows change places."""
-    theirs = dict(llama.named_parameters())
-    for name, weight in ours.named_parameters():
-        value = weight
-        if ".q_proj." in name or ".k_proj." in name:
-            pairs = weight.unflatten(0, (-1, ours.config.d_head // 2, 2))  # (heads, pairs, 2, d_model)
-            value = pairs.transpose(1, 2).flatten(0, 2)
-        for own, other in LLAMA_NAMES.items():
-            name = name.replace(f"{own}.weight", f"{other}.weight")
-        theirs["model." + name if name.startswith("layers.") else name].copy_(value)
 
 
 def seconds_of(model: nn.Module, token_ids: Tensor, logit_gradient: Tensor) -> float:
@@ -95,7 +68,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     llama = llama_of(CONFIG)
     fused = TransformerLM(CONFIG, fused_scaled_dot_product_attention, generator=generator)
-    copy_weights(fused, llama)
+    llama.load_state_dict(to_huggingface(fused.state_dict(), CONFIG.num_heads, CONFIG.num_kv_heads))
     explicit = TransformerLM(CONFIG, scaled_dot_product_attention)
     explicit.load_state_dict(fused.state_dict())
     models = {LLAMA: llama, "cs336_basics, fused": fused, "cs336_basics, explicit": explicit}

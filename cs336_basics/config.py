@@ -93,8 +93,9 @@ class TransformerConfig:
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for key in values:
             if key not in fields:
-                near = difflib.get_close_matches(key, fields, n=1) or [", ".join(fields)]
-                raise ValueError(f"the config has no field {key!r}; did you mean {near[0]}?")
+                near = difflib.get_close_matches(key, fields, n=1)
+                advice = f"did you mean {near[0]}?" if near else f"its fields are {', '.join(fields)}"
+                raise ValueError(f"the config has no field {key!r}; {advice}")
         absent = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values]
         if absent:
             raise ValueError(f"the config lacks {', '.join(absent)}")
