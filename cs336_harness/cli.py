@@ -7,7 +7,9 @@ import sys
 import typer
 
 from cs336_harness.commands.check import check
+from cs336_harness.commands.explain import explain
 from cs336_harness.commands.handout import handout
+from cs336_harness.commands.hint import hint
 from cs336_harness.commands.watch import watch
 from cs336_harness.failures import CannotJudgeError
 
@@ -21,6 +23,8 @@ app = typer.Typer(
 app.command()(check)
 app.command()(handout)
 app.command()(watch)
+app.command()(explain)
+app.command()(hint)
 
 
 @app.callback()
