@@ -97,7 +97,7 @@ def test_half_split_and_interleaved_rotation_agree_under_the_permutation() -> No
     )  # two heads of four channels, five positions
     table = rotary_table(torch.arange(5), 4, 300.0, torch.float64)
     split = channels.double().unflatten(0, (2, 2, 2))  # head, half, pair, position
-    cos, sin = table.cos.T, table.sin.T
+    cos, sin = table.real.T, table.imag.T
     first = split[:, 0] * cos - split[:, 1] * sin
     second = split[:, 0] * sin + split[:, 1] * cos
     by_hand = huggingface.interleave_pairs(torch.stack((first, second), 1).flatten(0, 2), 2)
