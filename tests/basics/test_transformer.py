@@ -49,6 +49,7 @@ def test_one_generator_seeds_every_weight_and_no_two_layers_alike() -> None:
         assert own.ndim == 1 or not torch.equal(own, other)
 
 
+@pytest.mark.slow  # PyTorch imports sympy to empty a meta model
 def test_meta_then_to_empty_then_reset_is_the_same_model() -> None:
     model = TransformerLM(CONFIG, device="meta")
     model = model.to_empty(device="cpu")
