@@ -18,7 +18,7 @@ from cs336_harness.failures import CannotJudgeError
 
 prepare_torch()
 
-STAND_ASIDE = ("tests/basics", "tests/harness", "tests/contrasts", "tests/references")
+STAND_ASIDE = ("tests/basics", "tests/harness", "tests/pages", "tests/references")
 """Folders whose tests are not about the subject: they stand aside when a subject is given by ``--adapters``."""
 
 WORDS = {
