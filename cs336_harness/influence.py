@@ -48,6 +48,11 @@ class InfluenceMap:
         """Every (position, token) pair in which a token at or before the position does not move its logits."""
         return [(i, j) for i, j in self._pairs(~self.reaches) if j <= i]
 
+    def wrong(self) -> list[tuple[int, int]]:
+        """Every pair that is an error in a judged direction."""
+        above = self.leaks() if "above" in self.judged else []
+        return above + (self.missing() if "below" in self.judged else [])
+
     def _pairs(self, which: Tensor) -> list[tuple[int, int]]:
         return [(int(i), self.tokens[int(column)]) for i, column in which.nonzero()]
 
@@ -84,28 +89,31 @@ def map_from_calls(
 
 
 def write_influence_plot(influence: InfluenceMap, path: Path | str) -> None:
-    """Writes the map as a PNG: how strongly each token moves each position's logits, errors framed in red.
+    """Writes the map as a PNG: blue for how strongly each token moves each position's logits, red where that is wrong.
 
     Needs matplotlib, the optional extra ``plots``; :class:`CannotJudgeError` with one line when it is absent.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-        from matplotlib.patches import Rectangle
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise CannotJudgeError("plots need matplotlib, which is not installed: uv sync --extra plots") from None
     strength = (influence.moved / influence.tolerance).clamp(min=1e-3).log10()
+    wrong = torch.zeros_like(strength, dtype=torch.bool)
+    for position, token in influence.wrong():
+        wrong[position, influence.tokens.index(token)] = True
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(strength.numpy(), cmap="Blues", aspect="auto", vmin=-3, interpolation="nearest")
-    wrong = [*(influence.leaks() if "above" in influence.judged else ())]
-    wrong += influence.missing() if "below" in influence.judged else ()
-    for position, token in wrong:
-        corner = (influence.tokens.index(token) - 0.5, position - 0.5)
-        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="red", linewidth=0.8))
+    image = axes.imshow(
+        strength.masked_fill(wrong, torch.nan).numpy(), cmap="Blues", aspect="auto", vmin=-3, interpolation="nearest"
+    )
+    errors = torch.where(wrong, 0.7, torch.nan).numpy()
+    axes.imshow(errors, cmap="Reds", aspect="auto", vmin=0, vmax=1, interpolation="nearest")
     axes.set_xticks(range(len(influence.tokens)), [str(token) for token in influence.tokens], fontsize=7)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("position of the token that is changed")
     axes.set_ylabel("position of the logits")
-    axes.set_title("Which token moves which logits (red: a correct decoder differs)")
+    axes.set_title("Which token moves which logits (red: not in a correct decoder)")
     figure.colorbar(image, label="movement over tolerance, powers of ten")
     FigureCanvasAgg(figure).print_png(str(path))
