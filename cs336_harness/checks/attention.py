@@ -96,7 +96,7 @@ def attention_sizes(subject: Subject, case: tuple[tuple[int, ...], str | None]) 
     "components.attention_large_scores",
     task="scaled_dot_product_attention",
     needs=[SDPA],
-    after=["components.scaled_dot_product_attention"],
+    after=["components.scaled_dot_product_attention", "components.softmax_large"],
 )
 def attention_large_scores(subject: Subject) -> float:
     """Scores around 150, some of them masked: nothing overflows, and what is masked stays out.

@@ -40,7 +40,7 @@ def run_arguments(shape: DecoderShape, token_ids: Tensor, **changes: Any) -> dic
     return {**sizes, "weights": make_weights(shape, seed=76), "in_indices": token_ids, **changes}
 
 
-@check("configuration.model_builds", task="transformer_lm", needs=ASSEMBLY)
+@check("configuration.model_builds", task="transformer_lm", needs=ASSEMBLY, after=["assembly.transformer_lm"])
 def model_builds(subject: Subject) -> None:
     """A model is built, names all its weights, takes weights of ours, and gives logits of shape (batch, time, vocab).
 
@@ -126,7 +126,12 @@ def num_heads_counts(subject: Subject) -> None:
     _require_other_logits(subject, "num_heads", SHAPE, shape)
 
 
-@check("configuration.rope_theta_counts", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
+@check(
+    "configuration.rope_theta_counts",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["configuration.model_builds", "configuration.run_rope_theta"],
+)
 def rope_theta_counts(subject: Subject) -> None:
     """Another theta changes the logits of the same weights.
 
@@ -150,7 +155,12 @@ def _require_other_logits(subject: Subject, field: str, shape: DecoderShape, oth
         )
 
 
-@check("configuration.run_rope_theta", task="transformer_lm", needs=[RUN])
+@check(
+    "configuration.run_rope_theta",
+    task="transformer_lm",
+    needs=[RUN],
+    after=["components.transformer_block", "components.block_theta"],
+)
 def run_rope_theta(subject: Subject) -> None:
     """The theta that ``run_transformer_lm`` is given reaches the rotation.
 

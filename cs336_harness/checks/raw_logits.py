@@ -61,7 +61,7 @@ def _judge(run: Callable[[float], Tensor | None], what: str, evidence: Evidence)
     "configuration.raw_logits[get_transformer_lm]",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["configuration.model_builds"],
+    after=["configuration.model_builds", "configuration.raw_logits[run_transformer_lm]"],
 )
 def raw_logits_of_model(subject: Subject) -> None:
     """The model returns raw logits: no softmax, no log-softmax, no cap, not centred, not rounded.

@@ -59,7 +59,8 @@ def rope_theta(subject: Subject) -> None:
     """
     x, positions = normal(3, 5, D_K, seed=61), torch.arange(5)
     usual, other = (_arguments(x, positions, theta=theta) for theta in (10000.0, 100.0))
-    if same_numbers(_attempt(subject, usual), _attempt(subject, other)):
+    result = _attempt(subject, usual)
+    if same_numbers(result, _attempt(subject, other)) and not same_numbers(result, x):
         raise _no_effect(
             "run_rope ignores theta: theta 10000 and theta 100 give the same numbers;"
             " a correct rotation turns pair i by position · theta^(-2i / d_k)",
@@ -75,7 +76,8 @@ def rope_positions(subject: Subject) -> None:
     """
     x = normal(3, 5, D_K, seed=62)
     counted, jumping = (_arguments(x, torch.tensor(positions)) for positions in ([0, 1, 2, 3, 4], [0, 4, 5, 9, 17]))
-    if same_numbers(_attempt(subject, counted), _attempt(subject, jumping)):
+    result = _attempt(subject, counted)
+    if same_numbers(result, _attempt(subject, jumping)) and not same_numbers(result, x):
         raise _no_effect(
             "run_rope ignores token_positions: positions 0, 4, 5, 9, 17 give the same numbers as 0, 1, 2, 3, 4;"
             " a correct rotation turns each vector by its own position",
@@ -93,7 +95,8 @@ def rope_rows(subject: Subject) -> None:
     positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [0, 2, 4, 6, 8]])
     arguments = _arguments(x, positions)
     result = _attempt(subject, arguments)
-    if result is not None and same_numbers(result[0], result[1]) and same_numbers(result[0], result[2]):
+    turned = result is not None and not same_numbers(result, x)
+    if turned and same_numbers(result[0], result[1]) and same_numbers(result[0], result[2]):
         raise _no_effect(
             "run_rope uses only the first row of token_positions: rows at 0 to 4 and at 7 to 11 come out the same;"
             " a correct rotation turns row b by token_positions[b]",
@@ -152,26 +155,26 @@ def rope_position_values(subject: Subject, case: tuple[Tensor, int, str]) -> flo
     return judge_call(subject, "run_rope", what=words, teach=teach, **arguments)
 
 
-@check(
-    "components.rope_far_positions",
-    task="rope",
-    needs=["run_rope"],
-    after=["components.rope", *HONOURED],
-    cases={"theta_10000": 10000.0, "theta_100": 100.0, "theta_500000": 500000.0},
-)
-def rope_far_positions(subject: Subject, case: float) -> float:
-    """Positions around 256 and up to the last of 600, for three thetas.
+for _name, _theta, _before in (
+    ("theta_10000", 10000.0, ("components.rope", *HONOURED)),
+    ("theta_100", 100.0, (*HONOURED, "components.rope_far_positions[theta_10000]")),
+    ("theta_500000", 500000.0, (*HONOURED, "components.rope_far_positions[theta_10000]")),
+):
 
-    Usually broken by positions, frequencies or tables in half precision: bfloat16 holds every integer up to 256 only.
-    """
-    arguments = _arguments(
-        normal(3, 6, D_K, seed=66),
-        torch.tensor([255, 256, 257, 411, 598, 599]),
-        theta=case,
-        max_seq_len=LONG,
-    )
-    teach = "a correct rotation keeps positions, frequencies, cos and sin in float32 or better"
-    return judge_call(subject, "run_rope", what=f"theta {case:g}, positions 255 to 599", teach=teach, **arguments)
+    @check("components.rope_far_positions", task="rope", needs=["run_rope"], after=_before, cases={_name: _theta})
+    def rope_far_positions(subject: Subject, case: float) -> float:
+        """Positions around 256 and up to the last of 600, for three thetas.
+
+        Usually broken by positions, frequencies or tables in half precision: bfloat16 holds every integer up to 256.
+        """
+        arguments = _arguments(
+            normal(3, 6, D_K, seed=66),
+            torch.tensor([255, 256, 257, 411, 598, 599]),
+            theta=case,
+            max_seq_len=LONG,
+        )
+        teach = "a correct rotation keeps positions, frequencies, cos and sin in float32 or better"
+        return judge_call(subject, "run_rope", what=f"theta {case:g}, positions 255 to 599", teach=teach, **arguments)
 
 
 @check("components.rope_leading_axes", task="rope", needs=["run_rope"], after=["components.rope", *HONOURED])

@@ -100,22 +100,38 @@ def multihead_self_attention_sizes(subject: Subject, case: tuple[int, int, int, 
     )
 
 
-@check("components.attention_theta", task="multihead_self_attention", needs=[MHA_ROPE])
+@check(
+    "components.attention_theta",
+    task="multihead_self_attention",
+    needs=[MHA_ROPE],
+    after=["components.rope", "components.rope_theta"],
+)
 def attention_theta(subject: Subject) -> None:
     """The theta that is passed reaches the rotation inside attention.
 
-    Usually broken by an adapter or a module that does not pass theta on.
+    Usually broken by an adapter or a module that does not pass theta on, or does not rotate at all.
     """
     usual, other = (rotary_attention_arguments(torch.arange(5)[None], theta=theta) for theta in (10000.0, 10.0))
-    if same_numbers(_attempt(subject, MHA_ROPE, usual), _attempt(subject, MHA_ROPE, other)):
-        raise CheckFailure(
-            f"{MHA_ROPE} does not pass theta on: theta 10000 and theta 10 give the same numbers;"
-            " a correct attention turns queries and keys with the theta it is given",
-            Evidence(entry_point=MHA_ROPE, arguments=other),
-        )
+    result = _attempt(subject, MHA_ROPE, usual)
+    if not same_numbers(result, _attempt(subject, MHA_ROPE, other)):
+        return
+    jumping = {**usual, "token_positions": torch.tensor([[0, 4, 5, 9, 17]])}
+    if same_numbers(result, _attempt(subject, MHA_ROPE, jumping)):
+        message = f"{MHA_ROPE} does not rotate: neither theta nor token_positions changes any number"
+    else:
+        message = f"{MHA_ROPE} does not pass theta on: theta 10000 and theta 10 give the same numbers"
+    raise CheckFailure(
+        f"{message}; a correct attention turns queries and keys with the theta and the positions it is given",
+        Evidence(entry_point=MHA_ROPE, arguments=other),
+    )
 
 
-@check("components.block_theta", task="transformer_block", needs=[BLOCK])
+@check(
+    "components.block_theta",
+    task="transformer_block",
+    needs=[BLOCK],
+    after=["components.rmsnorm", "components.multihead_self_attention_with_rope"],
+)
 def block_theta(subject: Subject) -> None:
     """The theta that is passed reaches the rotation inside the block.
 
@@ -130,7 +146,12 @@ def block_theta(subject: Subject) -> None:
         )
 
 
-@check("components.attention_positions", task="multihead_self_attention", needs=[MHA_ROPE])
+@check(
+    "components.attention_positions",
+    task="multihead_self_attention",
+    needs=[MHA_ROPE],
+    after=["components.rope_positions", "components.attention_theta"],
+)
 def attention_positions(subject: Subject) -> None:
     """The token_positions that are passed, of shape (1, time), reach the rotation inside attention.
 
@@ -151,6 +172,8 @@ ROTARY_AFTER = [
     "components.multihead_self_attention_with_rope",
     "components.attention_positions",
     "components.attention_theta",
+    "components.rope_last_position",
+    "components.rope_far_positions[theta_10000]",
 ]
 
 
@@ -218,16 +241,41 @@ def _model_for_batch(batch: int) -> dict[str, Any]:
     }
 
 
-BATCHED: dict[str, tuple[str, Callable[[int], dict[str, Any]], str, int]] = {
-    "multihead_self_attention_with_rope": ("multihead_self_attention", _rotary_for_batch, "in_features", 12),
-    "transformer_block": ("transformer_block", block_arguments, "in_features", 24),
-    "transformer_lm": ("transformer_lm", _model_for_batch, "in_indices", 11),
+BATCHED: dict[str, tuple[str, list[str], Callable[[int], dict[str, Any]], str, int]] = {
+    "multihead_self_attention_with_rope": (
+        "multihead_self_attention",
+        ["components.multihead_self_attention", "components.rope"],
+        _rotary_for_batch,
+        "in_features",
+        12,
+    ),
+    "transformer_block": (
+        "transformer_block",
+        ["components.rmsnorm", "components.swiglu", "components.multihead_self_attention_with_rope"],
+        block_arguments,
+        "in_features",
+        24,
+    ),
+    "transformer_lm": (
+        "transformer_lm",
+        ["components.embedding", "components.transformer_block"],
+        _model_for_batch,
+        "in_indices",
+        11,
+    ),
 }
-"""Where queries are rotated inside a batch of heads: task, arguments for so many rows, the batched one, width out."""
+"""Where queries are rotated in a batch of heads: task, what comes before, arguments for so many rows, the batched one,
+width of the result."""
 
-for _name, (_task, *_case) in BATCHED.items():
+for _name, (_task, _before, *_case) in BATCHED.items():
 
-    @check("components.batch_and_heads", task=_task, needs=[f"run_{_name}"], cases={_name: (f"run_{_name}", *_case)})
+    @check(
+        "components.batch_and_heads",
+        task=_task,
+        needs=[f"run_{_name}"],
+        after=_before,
+        cases={_name: (f"run_{_name}", *_case)},
+    )
     def batch_and_heads(subject: Subject, case: tuple[str, Callable[[int], dict[str, Any]], str, int]) -> None:
         """Two rows and three heads, where one row is right: the batch axis is not taken for the head axis.
 

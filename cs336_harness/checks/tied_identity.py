@@ -44,18 +44,18 @@ def _loaded(subject: Subject, after: str, load: Callable[[nn.Module, dict[str, T
 
 
 @check("tying.load_state_dict", task="transformer_lm", needs=ASSEMBLY, after=AFTER)
-def load_state_dict(subject: Subject) -> float:
+def load_state_dict(subject: Subject) -> None:
     """A tied model that loads its state dict is still tied, and has the values.
 
     Usually broken by a load that gives each name a Parameter of its own.
     """
     after = "after load_state_dict"
     model = _loaded(subject, after, lambda module, state: module.load_state_dict(state))
-    return require_both_uses(model, after)
+    require_both_uses(model, after)
 
 
 @check("tying.deepcopy", task="transformer_lm", needs=ASSEMBLY, after=AFTER)
-def deepcopy(subject: Subject) -> float:
+def deepcopy(subject: Subject) -> None:
     """A deep copy of a tied model is tied in itself, and shares nothing with the original.
 
     Usually broken by a ``__deepcopy__`` or a stored reference that leaves one of the two uses with the original.
@@ -70,11 +70,11 @@ def deepcopy(subject: Subject) -> float:
             f"{after}, the copy's tied weight is still the original's; a correct copy has a Parameter of its own",
             model.evidence(),
         )
-    return require_both_uses(model, after)
+    require_both_uses(model, after)
 
 
 @check("tying.safetensors", task="transformer_lm", needs=ASSEMBLY, after=["tying.load_state_dict"])
-def safetensors_round_trip(subject: Subject) -> float:
+def safetensors_round_trip(subject: Subject) -> None:
     """A tied model comes back from a safetensors file tied. The file holds the shared matrix under one name.
 
     That is what ``safetensors.torch.save_model`` writes. Usually broken by a load that then leaves the other name as it
@@ -88,7 +88,7 @@ def safetensors_round_trip(subject: Subject) -> float:
         read = safetensors.torch.load(safetensors.torch.save(plain))
         module.load_state_dict({**kept, **read}, strict=False)
 
-    return require_both_uses(_loaded(subject, after, load), after)
+    require_both_uses(_loaded(subject, after, load), after)
 
 
 def _one_name_each(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -104,7 +104,7 @@ def _one_name_each(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @check("tying.dtype", task="transformer_lm", needs=ASSEMBLY, after=AFTER)
-def dtype(subject: Subject) -> float:
+def dtype(subject: Subject) -> None:
     """``model.to(torch.float64)`` and back leaves a tied model tied.
 
     Usually broken by a conversion that replaces one of the two names.
@@ -120,7 +120,7 @@ def dtype(subject: Subject) -> float:
             if model.parameters[name].dtype != target:
                 got = str(model.parameters[name].dtype).removeprefix("torch.")
                 raise CheckFailure(f"after .to(torch.{short}), {name} is {got}", evidence)
-    return require_both_uses(model, "after .to(torch.float64) and back")
+    require_both_uses(model, "after .to(torch.float64) and back")
 
 
 BY_ASSIGNMENT = (
@@ -130,7 +130,7 @@ BY_ASSIGNMENT = (
 
 
 @check("tying.load_with_assign", task="transformer_lm", needs=ASSEMBLY, after=["tying.load_state_dict"], advisory=True)
-def load_with_assign(subject: Subject) -> float:
+def load_with_assign(subject: Subject) -> None:
     """Still tied after ``load_state_dict(state, assign=True)``, which puts a new Parameter under each name.
 
     A state dict from a file has two tensors for the two names, and so two Parameters come of it.
@@ -142,16 +142,15 @@ def load_with_assign(subject: Subject) -> float:
         module.load_state_dict(separate, assign=True)
 
     with taught(BY_ASSIGNMENT):
-        return require_both_uses(_loaded(subject, after, load), after)
+        require_both_uses(_loaded(subject, after, load), after)
 
 
 @check("tying.load_one_name", task="transformer_lm", needs=ASSEMBLY, after=["tying.load_state_dict"], advisory=True)
-def load_one_name(subject: Subject) -> float:
+def load_one_name(subject: Subject) -> None:
     """A tied model loads from a state dict that holds the shared matrix under one of its names, either of them.
 
     Checkpoints often leave the tied head out.
     """
-    worst = 0.0
     source = build_tied(subject)
     state = source.module.state_dict()
     shared = source.parameters[EMBEDDING].data_ptr()
@@ -163,8 +162,7 @@ def load_one_name(subject: Subject) -> float:
             module.load_state_dict({key: state[key] for key in state if key == name or key not in names})
 
         with taught(BY_ASSIGNMENT):
-            worst = max(worst, require_both_uses(_loaded(subject, after, load), after))
-    return worst
+            require_both_uses(_loaded(subject, after, load), after)
 
 
 @check("tying.meta_to_empty", task="transformer_lm", needs=ASSEMBLY, after=["tying.one_parameter"], advisory=True)

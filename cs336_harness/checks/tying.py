@@ -6,18 +6,14 @@ these checks ask for identity, gradients and what a step or a load does; each me
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor, nn
 
 from cs336_harness.assembly import ASSEMBLY, BuiltModel, build
-from cs336_harness.checks.judging import LOGITS, same_numbers
+from cs336_harness.checks.judging import same_numbers
 from cs336_harness.checks.registry import check
-from cs336_harness.compare import TOLERANCE_IN_NOISE, require_close, rounding_noise
 from cs336_harness.failures import CheckFailure
 from cs336_harness.inputs import make_token_ids, make_weights, normal
-from cs336_harness.oracle import Oracle
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject import Subject
 
@@ -66,45 +62,31 @@ def require_one(model: BuiltModel, after: str) -> None:
     raise CheckFailure(f"{lead} are {how}; in a correct tied model they are one Parameter", model.evidence())
 
 
-@functools.cache
-def _noise() -> float:
-    expected = _oracle(TIED, tied_weights())
-    return rounding_noise(Oracle(TIED).transformer_lm, {"weights": tied_weights(), "token_ids": IDS}, expected)
-
-
-def _oracle(shape: DecoderShape, weights: dict[str, Tensor]) -> Tensor:
-    return Oracle(shape).transformer_lm({name: weight.double() for name, weight in weights.items()}, IDS)
-
-
-def _agree(actual: Tensor, expected: Tensor) -> bool:
-    return float((actual.double() - expected).abs().max()) <= TOLERANCE_IN_NOISE * _noise()
-
-
-def require_both_uses(model: BuiltModel, after: str) -> float:
+def require_both_uses(model: BuiltModel, after: str) -> None:
     """Look-up and head both use the Parameter's present value: numbers are written into it, and the logits follow."""
-    weights = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
-    old = weights[EMBEDDING].clone()
+    old = model.parameters[EMBEDDING].detach().clone()
     model.logits(IDS)  # what a model keeps from its first forward is then kept from the old values
-    new = normal(*old.shape, seed=73, std=0.3).to(old)
     with torch.no_grad():
-        model.parameters[EMBEDDING].copy_(new)
-    return _require_value(model, weights, old, new, f"{after}, the shared weight was changed")
+        model.parameters[EMBEDDING].copy_(normal(*old.shape, seed=73, std=0.3).to(old))
+    _require_value(model, old, f"{after}, the shared weight was changed")
 
 
-def _require_value(model: BuiltModel, weights: dict[str, Tensor], old: Tensor, new: Tensor, after: str) -> float:
-    """The logits are those of ``new`` in both uses; otherwise says which use still has ``old``."""
-    logits, evidence = model.logits(IDS), model.evidence(IDS)
-    expected = _oracle(TIED, {**weights, EMBEDDING: new, HEAD: new})
-    if _agree(logits, expected):
-        return float((logits.double() - expected).abs().max()) / _noise()
-    for use, stale, used in (("head", HEAD, EMBEDDING), ("look-up", EMBEDDING, HEAD)):
-        if _agree(logits, _oracle(UNTIED, {**weights, used: new, stale: old})):
+def _require_value(model: BuiltModel, old: Tensor, after: str) -> None:
+    """The logits are the untied model's with the present values in both uses; otherwise says which use has the old."""
+    logits = model.logits(IDS)
+    weights = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
+    reference = build(model.subject, UNTIED, weights)
+    if same_numbers(reference.logits(IDS), logits):
+        return
+    lesson = "in a correct tied model look-up and head use one Parameter"
+    for use, stale in (("head", HEAD), ("look-up", EMBEDDING)):
+        reference.load({**weights, stale: old})
+        if same_numbers(reference.logits(IDS), logits):
             raise CheckFailure(
-                f"{after}, and the {use} still computes with the old values: it has a copy;"
-                " in a correct tied model look-up and head use one Parameter",
-                evidence,
+                f"{after}, and the {use} still computes with the old values: it has a copy; {lesson}",
+                model.evidence(IDS),
             )
-    return require_close(f"{after}, and the tied model's logits", logits, expected, _noise(), LOGITS, evidence)
+    raise CheckFailure(f"{after}, and the logits are not those of its present values; {lesson}", model.evidence(IDS))
 
 
 @check("tying.one_parameter", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
@@ -149,19 +131,19 @@ def counted_once(subject: Subject) -> None:
     needs=ASSEMBLY,
     after=["tying.one_parameter", "tying.counted_once", "tying.no_scale"],
 )
-def both_uses(subject: Subject) -> float:
+def both_uses(subject: Subject) -> None:
     """Change the one Parameter, and look-up and head both change.
 
     Usually broken by a head that was filled once, from values that the embedding had then.
     """
-    return require_both_uses(build_tied(subject), "the tied model was built")
+    require_both_uses(build_tied(subject), "the tied model was built")
 
 
 @check(
     "tying.no_scale",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["tying.one_parameter", "configuration.raw_logits[get_transformer_lm]"],
+    after=["tying.one_parameter", "tying.untied", "configuration.raw_logits[get_transformer_lm]"],
 )
 def no_scale(subject: Subject) -> None:
     """With equal weights, tied and untied give equal logits: no scale belongs to one mode.
@@ -248,7 +230,7 @@ def _detached_or_copied(model: BuiltModel) -> str:
 
 
 @check("tying.optimiser_step", task="transformer_lm", needs=ASSEMBLY, after=["tying.gradients"])
-def optimiser_step(subject: Subject) -> float:
+def optimiser_step(subject: Subject) -> None:
     """One step of gradient descent over ``model.parameters()`` moves look-up and head alike.
 
     Usually broken by a head that is a copy: after the step it still has the old values.
@@ -260,15 +242,13 @@ def optimiser_step(subject: Subject) -> float:
         for parameter in model.module.parameters():
             parameter.sub_(0.01 * _gradient(parameter))
     require_one(model, "after an optimiser step")
-    weights = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
-    new = weights[EMBEDDING]
-    if torch.equal(old, new):
+    if torch.equal(old, model.parameters[EMBEDDING]):
         raise CheckFailure(
             "an optimiser step over model.parameters() does not move the tied weight; it must be among them and have a"
             " gradient",
             model.evidence(),
         )
-    return _require_value(model, weights, old, new, "an optimiser step was taken")
+    _require_value(model, old, "an optimiser step was taken")
 
 
 @check("tying.untied", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])

@@ -189,6 +189,7 @@ VIOLATORS: list[tuple[str, Any, str]] = [
     ("rope_rows", broken(run_rope=rope_with(token_positions=first_row)), "only the first row of token_positions"),
     ("rope_last_position", broken(run_rope=table_of_input_length), "table is too short"),
     ("rope_position_values[jumping]", broken(run_rope=rope_with(token_positions=wrapped_at_17)), "0, 4, 5, 9, 17"),
+    ("rope_far_positions[theta_10000]", broken(run_rope=tables_in_bfloat16), "255 to 599.*float32 or better"),
     ("rope_leading_axes", broken(run_rope=refuses_axes("run_rope", 4)), "position t of every row and head alike"),
     ("rope_is_a_rotation", broken(run_rope=stretched_far_away), "position 300 from .* never stretches"),
     ("rope_is_a_rotation", broken(run_rope=rope_with(token_positions=rescaled_far_away)), "by 300 positions moves"),
@@ -245,6 +246,14 @@ def positions_of(change: Callable[[Tensor], Tensor]) -> Any:
     return broken(run_rope=rope_with(token_positions=change))
 
 
+def wrapped_at_512_when_theta_is(wrapped: int) -> Any:
+    def run(theta: float, token_positions: Tensor, **rest: Any) -> Tensor:
+        positions = token_positions % 512 if theta == wrapped else token_positions
+        return RIGHT.run_rope(theta=theta, token_positions=positions, **rest)
+
+    return broken(run_rope=run)
+
+
 def attention_positions_of(change: Callable[[Tensor], Tensor]) -> Any:
     return broken(**{AFTER_ROPE: attention_with(token_positions=lambda p: p if p is None else change(p))})
 
@@ -272,6 +281,7 @@ CASES: dict[str, Any] = {
         lambda p: p.clamp(max=18) if p.max() == 19 else p
     ),
     "attention_position_values[starting_late]": attention_positions_of(lambda p: p.where(p[..., :1] != 7, p % 9)),
+    **{f"rope_far_positions[theta_{theta}]": wrapped_at_512_when_theta_is(theta) for theta in (100, 500000)},
     **{
         f"softmax_every_dim[{case}]": broken(
             run_softmax=lambda x, dim, case=case: x.softmax(dim) * (2 if dim == case and x.shape == (3, 4, 5) else 1)
@@ -282,11 +292,6 @@ CASES: dict[str, Any] = {
 """Right subjects but for one case."""
 
 SEVERAL: list[tuple[set[str], Any, str]] = [
-    (
-        {f"rope_far_positions[{theta}]" for theta in ("theta_10000", "theta_100", "theta_500000")},
-        broken(run_rope=tables_in_bfloat16),
-        "positions 255 to 599.*float32 or better",
-    ),
     (
         {f"attention_sizes[{kind}]" for kind in ("d_v_differs", "open_mask", "no_mask", "batch_and_heads")}
         | {"attention_large_scores"},
