@@ -27,7 +27,7 @@ GROUPS = (
 MODULES: dict[str, tuple[str, ...]] = {
     "components": ("components", "components_beyond", "rotary", "attention", "self_attention", "calls"),
     "slow_oracle": ("slow_oracle", "independent"),
-    "information_flow": ("information_flow", "arrival", "independence"),
+    "information_flow": ("information_flow", "arrival", "independence", "built_prefix"),
     "tying": ("tying", "tied_identity"),
     "configuration": ("configuration", "limits", "raw_logits"),
 }
