@@ -13,4 +13,5 @@ def prepare_torch() -> None:
     ``OMP_NUM_THREADS`` themselves keeps their setting.
     """
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler writes lines of its own to standard error
     os.environ.setdefault("OMP_NUM_THREADS", "1")
