@@ -1,7 +1,7 @@
-"""Where a learner stands, from results alone: entry points, tasks in the handout's order, what comes next, what completes it.
+"""Where a learner stands, from results alone: entry points, tasks in the handout's order, what is next, what is left.
 
-It never says more than was run: a task is passed when every required check of it ran and passed, and a criterion holds when
-every check behind it did.
+It never says more than was run: a task is passed when every required check of it ran and passed, and a criterion holds
+when every check behind it did.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from cs336_harness.checks import Check, all_checks, find
 from cs336_harness.checks.registry import TASKS
@@ -18,8 +19,22 @@ from cs336_harness.suite import Result
 
 CRITERIA: dict[str, tuple[str, ...]] = {
     "both public full-model tests pass": ("assembly.transformer_lm", "assembly.transformer_lm_truncated_input"),
+    "a tiny model's parameter count equals the derivation": (
+        "accounting.unique_parameters",
+        "accounting.parameter_count",
+    ),
+    "logits and gradients match the slow reference, tied and untied": ("slow_oracle",),
+    "prefix logits stay when the suffix is replaced, tied and untied": (
+        "information_flow.prefix_equivalence",
+        "information_flow.changed_suffix",
+        "information_flow.changed_suffix_of_a_model",
+    ),
 }
 """The completion criterion, line by line, with the checks that each line rests on (ids, or beginnings of ids)."""
+
+WRITEUP = "WRITEUP.md"
+WRITTEN = "every number of the written answer is right"
+"""The last line of the completion criterion."""
 
 WORST_FIRST = ("failed", "blocked", "blank", "not run", "passed", "skipped")
 """A task or criterion is in the first of these states that any of its required checks is in."""
@@ -111,8 +126,11 @@ def _standing(name: str, checks: Iterable[Check], by_id: dict[str, Result]) -> S
     return Standing(name, Counter(by_id[check.id].outcome if check.id in by_id else "not run" for check in checks))
 
 
-def progress_lines(results: Iterable[Result]) -> list[str]:
-    """The standing for a person: what is filled and passed, what comes next, and the completion criterion."""
+def progress_lines(results: Iterable[Result], root: Path | None = None) -> list[str]:
+    """The standing for a person: what is filled and passed, what comes next, and the completion criterion.
+
+    ``root`` is the folder with the subject's ``WRITEUP.md``; it is judged here, where every required check ran.
+    """
     standing = progress(results)
     passed = sum(task.passed for task in standing.tasks)
     lines = [f"required checks passed in {passed} of {len(standing.tasks)} tasks"]
@@ -125,7 +143,7 @@ def progress_lines(results: Iterable[Result]) -> list[str]:
     in_part = sum(task.state == "passed" and not task.passed for task in standing.tasks)
     lines[0] = f"{filled} of {len(ENTRY_POINTS)} entry points filled, {lines[0]}"
     lines[0] += f", in {in_part} more as far as they could run" if in_part else ""
-    return [*lines, "complete when", *(f"  {line}" for line in _criteria(standing))]
+    return [*lines, "complete when", *(f"  {line}" for line in (*_criteria(standing), _written(root)))]
 
 
 def _next(standing: Progress, task: Standing) -> str:
@@ -147,3 +165,21 @@ def _criteria(standing: Progress) -> Iterator[str]:
     for criterion in standing.criteria:
         ran = "" if criterion.ran else " (not run)"
         yield f"{MARKS['passed' if criterion.passed else criterion.state]} {criterion.name}{ran}"
+
+
+def _written(root: Path | None) -> str:
+    """The line of the written answer. A judgement of it needs no torch and takes a few milliseconds."""
+    from cs336_harness.writeup.questions import judge_file
+
+    if root is None or not (root / WRITEUP).is_file():
+        return f"{MARKS['not run']} {WRITTEN} (there is no {WRITEUP})"
+    try:
+        verdicts = Counter(answer.verdict for answer in judge_file(root / WRITEUP).answers.values())
+    except ValueError:
+        return f"{MARKS['failed']} {WRITTEN} ({WRITEUP} cannot be read; `uv run cs336 writeup` says why)"
+    open_questions = verdicts.total() - verdicts["right"]
+    if not open_questions:
+        return f"{MARKS['passed']} {WRITTEN}"
+    mark = MARKS["failed" if verdicts["wrong"] else "blank"]
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items() if verdict != "right")
+    return f"{mark} {WRITTEN} ({counts}; `uv run cs336 writeup`)"

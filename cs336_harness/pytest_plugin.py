@@ -220,5 +220,5 @@ def _summarise(judged: Any, terminalreporter: Any) -> None:
                 terminalreporter.write_line(line)
     if results:
         terminalreporter.section("where you stand", sep="-")
-        for line in progress_lines(results):
+        for line in progress_lines(results, judged.subject.root):
             terminalreporter.write_line(line)

@@ -54,9 +54,18 @@ def write_json(subject: Subject, results: Sequence[Result], path: Path) -> None:
 
 
 def print_report(
-    console: Console, results: Sequence[Result], seconds: float, *, verbose: bool = False, hint: bool = False
+    console: Console,
+    results: Sequence[Result],
+    seconds: float,
+    *,
+    verbose: bool = False,
+    hint: bool = False,
+    root: Path | None = None,
 ) -> None:
-    """The whole verdict: a row for each task, then every failure in full, then one line that sums up."""
+    """The whole verdict: a row for each task, then every failure in full, then one line that sums up.
+
+    ``root`` is where the subject's written answer is looked for.
+    """
     console.print(_task_table(results), crop=False)
     if verbose:
         console.print(_check_table(results))
@@ -69,12 +78,12 @@ def print_report(
     _print_blank(console, results)
     _print_skipped(console, results)
     console.print(_summary_line(results, seconds))
-    print_progress(console, results)
+    print_progress(console, results, root)
 
 
-def print_progress(console: Console, results: Sequence[Result]) -> None:
+def print_progress(console: Console, results: Sequence[Result], root: Path | None = None) -> None:
     """Where the learner stands."""
-    for line in progress_lines(results):
+    for line in progress_lines(results, root):
         console.print(Text(line, "green" if line.startswith("  ✓") else ""))
 
 

@@ -53,7 +53,7 @@ def check(
             status.update(f"{number} of {len(checks)}  {item.id}")
             results.append(suite.result(item))
     console.print()
-    report.print_report(console, results, time.perf_counter() - started, verbose=verbose, hint=hint)
+    report.print_report(console, results, time.perf_counter() - started, verbose=verbose, hint=hint, root=subject.root)
     if json is not None:
         report.write_json(subject, results, json)
     if plots is not None:

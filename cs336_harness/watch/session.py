@@ -205,13 +205,13 @@ class Session:
             self._close()
             return
         if self._in_full:
-            print_report(self._console, results, seconds)
+            print_report(self._console, results, seconds, root=self._root)
         else:
             self._console.print()
             advisory = sum(result.outcome == "advisory" for result in results)
             told = f", {advisory} advisory" if advisory else ""
             self._console.print(Text(f"{len(results)} checks in {seconds:.1f} s{told}", "dim"))
-            lines = progress_lines(results)
+            lines = progress_lines(results, self._root)
             complete = not any(result.stops_exit_zero for result in results)
             self._print_lines(lines if complete else [line for line in lines[:2] if line != "complete when"])
         self._close()
@@ -244,7 +244,7 @@ class Session:
         for result in failed:
             self._console.print(failure_block(result, hint=True))
         if not failed:
-            lines = progress_lines(self._results.values())
+            lines = progress_lines(self._results.values(), self._root)
             self._print_lines([line for line in lines if line.startswith("next")] or ["nothing fails"])
         self._close()
 

@@ -1,0 +1,106 @@
+"""Progress says where a learner stands, and never more than was run."""
+
+from pathlib import Path
+
+import pytest
+
+from cs336_harness.checks import all_checks, find
+from cs336_harness.checks.registry import TASKS, Check
+from cs336_harness.loading import HOME
+from cs336_harness.progress import CRITERIA, entry_points_of, progress, progress_lines, required_checks
+from cs336_harness.suite import Outcome, Result
+
+TEMPLATE = HOME / "cs336_harness" / "templates" / "WRITEUP.md"
+
+
+def result(check: Check, outcome: Outcome = "passed", blocked_by: str | None = None) -> Result:
+    state = {"blank": "blank", "skipped": "absent"}.get(outcome, "filled")
+    return Result(check, outcome, blocked_by=blocked_by, states=dict.fromkeys(check.needs, state))
+
+
+def results(**outcomes: Outcome) -> list[Result]:
+    """Every check, passed but for the tasks that are named."""
+    return [result(check, outcomes.get(check.task, "passed")) for check in all_checks().values()]
+
+
+def test_everything_passed() -> None:
+    lines = progress_lines(results(), HOME)
+    assert lines[0] == "16 of 16 entry points filled, required checks passed in 11 of 11 tasks"
+    assert lines[1] == "complete when"
+    assert len(lines) == 2 + len(CRITERIA) + 1
+    assert all(line.startswith("  ✓ ") for line in lines[2:])
+
+
+def test_every_criterion_rests_on_required_checks() -> None:
+    for names in CRITERIA.values():
+        for name in names:
+            assert any(not check.advisory for check in find(name)), name
+
+
+def test_the_next_task_is_the_first_that_is_blank_and_says_what_to_write() -> None:
+    lines = progress_lines(results(positionwise_feedforward="blank", transformer_lm="blank"))
+    assert lines[0] == "11 of 16 entry points filled, required checks passed in 9 of 11 tasks"
+    assert lines[1] == "next: positionwise_feedforward (§3.4.2): write run_silu and run_swiglu in adapters.py"
+    assert "  ○ both public full-model tests pass" in lines
+
+
+def test_a_failed_check_comes_first_and_is_named() -> None:
+    standing = [
+        result(check, "failed" if check.id == "components.rope" else "passed") for check in all_checks().values()
+    ]
+    lines = progress_lines(standing)
+    assert lines[1].startswith("next: rope (§3.4.3): components.rope fails; `uv run cs336 explain components.rope`")
+
+
+def test_a_blocked_task_names_what_blocks_it() -> None:
+    standing = [
+        result(check, "blocked", "components.linear") if check.task == "rope" else result(check)
+        for check in all_checks().values()
+    ]
+    assert progress_lines(standing)[1].startswith("next: rope (§3.4.3): components.linear fails")
+
+
+def test_a_part_of_the_suite_never_reads_as_the_whole() -> None:
+    standing = [result(check) for check in required_checks("rmsnorm")]
+    assert progress_lines(standing, HOME) == [
+        "required checks passed in 1 of 11 tasks, the others were not run in full; `uv run cs336 check` runs everything"
+    ]
+    assert not progress(standing).whole
+    assert not any(criterion.passed for criterion in progress(standing).criteria)
+
+
+def test_a_task_that_ran_in_part_is_not_passed() -> None:
+    standing = progress([result(check) for check in required_checks("rope")[:-1]])
+    assert not any(task.passed for task in standing.tasks)
+
+
+def test_skipped_checks_are_told_apart_from_passed_ones() -> None:
+    lines = progress_lines(results(transformer_accounting="skipped"))
+    assert lines[0].endswith("required checks passed in 10 of 11 tasks")
+    assert lines[1].startswith("next: transformer_accounting (§3.5): define run_parameter_count and run_forward_flops")
+    in_part = [result(check, "skipped" if check.group == "tying" else "passed") for check in all_checks().values()]
+    assert progress_lines(in_part)[0].endswith("in 10 of 11 tasks, in 1 more as far as they could run")
+
+
+def test_advice_keeps_no_task_from_being_passed() -> None:
+    standing = [result(check, "advisory" if check.advisory else "passed") for check in all_checks().values()]
+    assert all(task.passed for task in progress(standing).tasks)
+
+
+def test_every_task_adds_entry_points_of_its_own() -> None:
+    own = [name for task in TASKS for name in entry_points_of(task)]
+    assert len(own) == len(set(own)) == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (None, "○ every number of the written answer is right (there is no WRITEUP.md)"),
+        ("", "✗ every number of the written answer is right (WRITEUP.md cannot be read"),
+        (TEMPLATE.read_text(encoding="utf-8"), "○ every number of the written answer is right ("),
+    ],
+)
+def test_the_written_answer_is_judged_where_everything_ran(tmp_path: Path, text: str | None, line: str) -> None:
+    if text is not None:
+        (tmp_path / "WRITEUP.md").write_text(text, encoding="utf-8")
+    assert progress_lines(results(), tmp_path)[-1].startswith(f"  {line}")
