@@ -22,6 +22,7 @@ GIVEN = (
     ".gitignore",
     "cs336_harness/**/*.py",
     "cs336_harness/templates/*.md",
+    "drills/*.py",
     "fixtures/*.safetensors",
     "tests/*.py",
 )
