@@ -47,7 +47,7 @@ def judge(module: Any, checks: list[Check]) -> list[Result]:
 
 def test_it_has_what_judges_and_nothing_else(handout: Path) -> None:
     assert {path.name for path in handout.iterdir()} == {
-        *("cs336_basics", "cs336_harness", "fixtures", "tests"),
+        *("cs336_basics", "cs336_harness", "drills", "fixtures", "tests"),
         *("adapters.py", "pyproject.toml", "uv.lock", "WRITEUP.md", "README.md", "LICENSE", ".gitignore"),
     }
     assert [path.name for path in (handout / "cs336_basics").iterdir()] == ["__init__.py"]
