@@ -32,7 +32,7 @@ def check(
     from cs336_harness.commands.session import prepare_torch
 
     prepare_torch()
-    from cs336_harness import report
+    from cs336_harness import drills, report
     from cs336_harness.failures import CannotJudgeError
     from cs336_harness.loading import load
     from cs336_harness.suite import Suite, select
@@ -54,6 +54,9 @@ def check(
             results.append(suite.result(item))
     console.print()
     report.print_report(console, results, time.perf_counter() - started, verbose=verbose, hint=hint, root=subject.root)
+    if keyword is None and subject.root is not None and not any(result.stops_exit_zero for result in results):
+        for line in drills.lines(subject.root):
+            console.print(line, markup=False, highlight=False)
     if json is not None:
         report.write_json(subject, results, json)
     if plots is not None:
