@@ -6,11 +6,13 @@ import sys
 
 import typer
 
+from cs336_harness.commands.account import account
 from cs336_harness.commands.check import check
 from cs336_harness.commands.explain import explain
 from cs336_harness.commands.handout import handout
 from cs336_harness.commands.hint import hint
 from cs336_harness.commands.watch import watch
+from cs336_harness.commands.writeup import writeup
 from cs336_harness.failures import CannotJudgeError
 
 app = typer.Typer(
@@ -20,11 +22,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(check)
-app.command()(handout)
-app.command()(watch)
-app.command()(explain)
-app.command()(hint)
+for command in (check, watch, explain, hint, account, writeup, handout):
+    app.command()(command)
 
 
 @app.callback()
