@@ -197,8 +197,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
     judged = config.stash.get(SUITE, None)
     write = terminalreporter.write_line
-    if judged is not None:
-        _summarise(judged, terminalreporter)
+    _summarise(judged, terminalreporter)
     written = sorted(set(config.stash[WRITTEN]))
     if written:
         write(f"snapshots written: {', '.join(written)}", green=True)
@@ -210,10 +209,13 @@ def _summarise(judged: Any, terminalreporter: Any) -> None:
     from cs336_harness.progress import progress_lines
     from cs336_harness.report import blank_lines
 
-    results = list(judged.results())
+    results = list(judged.results()) if judged is not None else []
     blank = blank_lines(results)
+    answers = [report for report in terminalreporter.getreports("blank") if "check" not in dict(report.user_properties)]
+    if answers:
+        blank.append(f"WRITEUP.md lacks {len(answers)} answers; `uv run cs336 writeup` lists them")
     advisory = [f"{result.check.id}: {result.message}" for result in results if result.outcome == "advisory"]
-    for heading, lines in (("blank entry points", blank), ("advisory: reported, never failed", advisory)):
+    for heading, lines in (("blank, not written yet", blank), ("advisory: reported, never failed", advisory)):
         if lines:
             terminalreporter.section(heading, sep="-")
             for line in lines:

@@ -5,6 +5,7 @@ It judges the WRITEUP.md of this repository, or of the repository that ``--adapt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ def judgement(pytestconfig: pytest.Config) -> Judgement:
 
 @pytest.mark.transformer_accounting
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_writeup(judgement: Judgement, question: str) -> None:
+def test_writeup(judgement: Judgement, question: str, record_property: Callable[[str, object], None]) -> None:
     answer = judgement.answers[question]
+    record_property("task", "transformer_accounting")
+    record_property("outcome", {"right": "passed", "missing": "blank"}.get(answer.verdict, "failed"))
     if answer.verdict != "right":
         pytest.fail(explain(answer), pytrace=False)
