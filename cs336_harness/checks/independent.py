@@ -10,10 +10,10 @@ from torch import Tensor
 
 from cs336_harness import snapshots
 from cs336_harness.assembly import ASSEMBLY, build
-from cs336_harness.checks import slow_oracle
-from cs336_harness.checks.judging import LOGITS
+from cs336_harness.checks.judging import LOGITS, taught
 from cs336_harness.checks.registry import check
-from cs336_harness.checks.whole_model import Case, reference_logits
+from cs336_harness.checks.slow_oracle import judge_gradients
+from cs336_harness.checks.whole_model import Case
 from cs336_harness.compare import require_close
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject import Subject
@@ -27,7 +27,8 @@ def frozen() -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of the fixture and its provenance. Shared: nobody may change them.
 
     ``logits`` and ``direction`` (rows, time, V) are float64; ``gradients.NAME`` is the gradient of the weight of that
-    name, of ``(logits * direction).sum()``, float32; ``weights.NAME`` is bfloat16, and stands for itself exactly.
+    name, of ``(logits * direction).sum()``, float32; ``weights.NAME`` is bfloat16, and stands for itself exactly. The
+    provenance says the rounding noise of both results as well.
     """
     return snapshots.load(HUGGINGFACE_LLAMA)
 
@@ -76,13 +77,14 @@ def frozen_case() -> FrozenCase:
 def huggingface_llama(subject: Subject) -> float:
     """Logits and gradients of a small Llama, GQA 6 over 2, as Hugging Face's transformers computed them.
 
-    The one comparison in which neither the reference nor its weights' layout is this course's own. Gradients are judged
-    by the oracle, which gives the fixture's.
+    The one comparison in which neither the reference nor its weights' layout is this course's own.
     """
     case = frozen_case()
-    _, noise = reference_logits(case)
+    tensors, metadata = frozen()
     model = build(subject, case.shape, case.weights())
     actual = model.logits(case.token_ids())
     what = f"the logits of transformers' Llama ({case})"
-    worst = require_close(what, actual, frozen()[0]["logits"], noise, LOGITS, model.evidence(case.token_ids()))
-    return max(worst, slow_oracle.gradients(subject, case))
+    noise, evidence = float(metadata["noise"]), model.evidence(case.token_ids())
+    with taught(case.lesson):
+        worst = require_close(what, actual, tensors["logits"], noise, LOGITS, evidence)
+    return max(worst, judge_gradients(subject, case, part("gradients"), float(metadata["gradients_noise"])))

@@ -3,6 +3,8 @@ weight."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -147,7 +149,14 @@ def gradients(subject: Subject, case: Case) -> float:
     way, or by an operation in place that autograd does not see. Gradients under two names of a tied model are added:
     whether they are one Parameter is what the tying checks say.
     """
-    expected, relative_noise = reference_gradients(case)
+    return judge_gradients(subject, case, *reference_gradients(case))
+
+
+def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor], relative_noise: float) -> float:
+    """The error in noise of a built model's gradients against ``expected``, by canonical name.
+
+    ``relative_noise`` is that of :func:`cs336_harness.checks.whole_model.reference_gradients`.
+    """
     model = build(subject, case.shape, case.weights())
     actual = _gradients(subject, model, case)
     errors, wrong = [0.0], dict[str, CheckFailure]()

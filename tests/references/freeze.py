@@ -13,15 +13,24 @@ import json
 
 import torch
 import transformers
+from torch import Tensor
 
 from cs336_harness import snapshots
 from cs336_harness.checks.independent import HUGGINGFACE_LLAMA
-from cs336_harness.checks.whole_model import Case
+from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
 from cs336_harness.shapes import DecoderShape
 
 from . import huggingface
 
-CASE = Case(
+
+class RoundedCase(Case):
+    """A case whose weights have no more digits than bfloat16 has."""
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: weight.to(torch.bfloat16).to(torch.float32) for name, weight in Case.weights(self).items()}
+
+
+CASE = RoundedCase(
     DecoderShape(
         vocab_size=9,
         context_length=7,
@@ -58,6 +67,8 @@ def main() -> None:
         "config": huggingface.llama_config(CASE.shape).to_json_string(use_diff=True),
         "shape": json.dumps(dataclasses.asdict(CASE.shape)),
         "seed": str(CASE.seed),
+        "noise": f"{reference_logits(CASE)[1]:.3e}",
+        "gradients_noise": f"{reference_gradients(CASE)[1]:.3e}",
     }
     snapshots.save(HUGGINGFACE_LLAMA, tensors, metadata)
 
