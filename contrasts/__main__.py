@@ -10,12 +10,12 @@ from contrasts.initialisation import write_plot
 from contrasts.pages import BLOCKS
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """The exit status: 0, or 2 with one line when something cannot be made."""
     parser = argparse.ArgumentParser(prog="python -m contrasts", description="The tables of docs/, made anew.")
     parser.add_argument("--write", action="store_true", help="write them into the pages")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the residual stream at initialisation")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         for block in BLOCKS:
             if not block.available():

@@ -71,7 +71,11 @@ def initialisation_table(depths: tuple[int, ...] = DEPTHS) -> ReportTable:
 
 
 def write_plot(path: Path) -> None:
-    """Writes the standard deviation by layer, both rules, every depth, as a figure. Needs matplotlib."""
+    """Writes the standard deviation by layer, every rule and depth, as a figure.
+
+    Raises:
+        ValueError: matplotlib is absent.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from contrasts import encoder, gpt2, initialisation
+from contrasts.__main__ import main
 from contrasts.pages import BLOCKS, DOCS, Block
 from cs336_harness.account.gpt2 import list_gpt2_matmuls, list_gpt2_weights
 from cs336_harness.account.presets import preset
@@ -57,6 +59,16 @@ def test_a_page_without_its_block_says_so() -> None:
 def test_writing_a_page_again_changes_nothing() -> None:
     for block in QUICK[:2]:
         assert block.written() == block.path.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_command_prints_every_table_and_draws_the_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--plot", str(tmp_path / "stream.png")]) == 0
+    printed = capsys.readouterr().out
+    assert all(block.shown() in printed for block in BLOCKS if block.available())
+    assert (tmp_path / "stream.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["--plot", str(tmp_path / "no" / "stream.png")]) == 2
+    assert capsys.readouterr().err.startswith("contrasts: [Errno 2]")
 
 
 def test_the_command_on_the_page_makes_its_tables() -> None:
