@@ -78,19 +78,6 @@ class AttentionScaleInverted(_Scale):
 
 
 @defect(
-    "attention-scale-by-num-heads",
-    Place.ATTENTION,
-    hint="A score is a sum over the channels of one head: how many are there?",
-    steps=SCALE,
-)
-class AttentionScaleByNumHeads(OracleDefect):
-    """Scores are divided by sqrt(num_heads), the number of heads, instead of sqrt(d_head), the size of one."""
-
-    def score_scale(self, d_head: int) -> float:
-        return 1 / math.sqrt(self.shape.num_heads)
-
-
-@defect(
     "attention-scores-soft-capped",
     Place.ATTENTION,
     hint="Scores go into the softmax as they are: what bends yours?",
@@ -170,6 +157,7 @@ class AttentionSoftmaxOverHeads(OracleDefect):
 @defect(
     "attention-weights-in-bfloat16",
     Place.ATTENTION,
+    rounds=True,
     hint="In which dtype are the weights after your softmax?",
 )
 class AttentionWeightsInBfloat16(OracleDefect):

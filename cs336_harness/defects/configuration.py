@@ -133,20 +133,6 @@ class SizesRefusedAfterAllocation(AdaptersDefect):
         return super().get_transformer_lm(**sizes)
 
 
-@defect(
-    "sizes-refused-in-forward",
-    Place.CONFIGURATION,
-    hint="When does the reader of your model learn that the sizes do not fit: when building it, or at the first batch?",
-    steps=REFUSE_FIRST,
-)
-class SizesRefusedInForward(ModelDefect):
-    """Sizes that do not fit are found in the first forward pass; building the model must refuse them."""
-
-    def forward(self, token_ids: Tensor) -> Tensor:
-        refuse_sizes_that_do_not_fit(self.oracle.shape)
-        return super().forward(token_ids)
-
-
 class _Forward(ModelDefect):
     def unchecked(self, token_ids: Tensor) -> Tensor:
         """The forward pass without the check of the length."""

@@ -132,6 +132,7 @@ class EmbeddingSinusoidalPositions(OracleDefect):
 @defect(
     "embedding-in-bfloat16",
     Place.EMBEDDING,
+    rounds=True,
     hint="In which dtype does the row leave the table?",
     steps=BARE_ROW,
 )

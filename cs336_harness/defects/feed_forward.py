@@ -103,6 +103,7 @@ class SiluSignFlipped(OracleDefect):
 @defect(
     "silu-in-bfloat16",
     Place.FEED_FORWARD,
+    rounds=True,
     hint="In which dtype does your activation come out?",
 )
 class SiluInBfloat16(OracleDefect):

@@ -290,6 +290,7 @@ class LogitsMaximumSubtracted(_PostProcessing):
 @defect(
     "logits-in-bfloat16",
     Place.POST_PROCESSING,
+    rounds=True,
     hint="In which dtype are your logits when they are made, and when they are returned?",
     steps=("Print one logit with ten digits, cast it to bfloat16 and back, and compare.",),
 )
@@ -305,6 +306,7 @@ class LogitsInBfloat16(_PostProcessing):
 @defect(
     "logits-in-float16",
     Place.POST_PROCESSING,
+    rounds=True,
     hint="In which dtype are your logits when they are made, and when they are returned?",
     steps=("Print one logit with ten digits, cast it to float16 and back, and compare.",),
 )

@@ -279,6 +279,7 @@ class NormOverAxisTwo(OracleDefect):
 @defect(
     "norm-in-bfloat16",
     Place.NORM,
+    rounds=True,
     hint="In which dtype are the squares summed? A norm is computed in float32, whatever comes in.",
 )
 class NormInBfloat16(OracleDefect):

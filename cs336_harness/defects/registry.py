@@ -56,6 +56,7 @@ class Defect:
     steps: ClassVar[tuple[str, ...]]
     equivalent: ClassVar[str | None] = None
     same_as: ClassVar[tuple[str, ...]] = ()
+    rounds: ClassVar[bool] = False
 
     @classmethod
     def explanation(cls) -> str:
@@ -161,19 +162,20 @@ def defect(
     steps: Iterable[str] = (),
     equivalent: str | None = None,
     same_as: Iterable[str] = (),
+    rounds: bool = False,
 ) -> Callable[[AnyDefect], AnyDefect]:
     """Registers a class as a defect.
 
     ``hint`` leads to the fix without writing it, ``steps`` are what a teaching assistant would have one try.
     ``equivalent`` is the reason why no output changes; ``same_as`` names defects that a whole model cannot tell apart
-    from this one.
+    from this one; ``rounds`` marks one that keeps few bits, so that float32 itself decides which way some values fall.
     """
 
     def register(cls: AnyDefect) -> AnyDefect:
         if name in _REGISTRY:
             raise ValueError(f"two defects are called {name}")
         cls.name, cls.place, cls.hint, cls.steps = name, place, hint, tuple(steps)
-        cls.equivalent, cls.same_as = equivalent, tuple(same_as)
+        cls.equivalent, cls.same_as, cls.rounds = equivalent, tuple(same_as), rounds
         _REGISTRY[name] = cls
         return cls
 
@@ -230,13 +232,13 @@ def _mixed(layer: type, defects: tuple[type[Defect], ...]) -> type:
     own = [item for item in defects if layer_of(item) is layer]
     own.sort(key=functools.cmp_to_key(lambda a, b: -1 if _order(a, b) == (a, b) else 1))
     if len(own) < 2:
-        return own[0] if own else layer
+        return own[0] if own else (OracleDefect if layer is Oracle else layer)
     return type("And".join(item.__name__ for item in own), tuple(own), {})
 
 
 @functools.lru_cache(maxsize=4096)
 def adapters_of(*defects: type[Defect], dtype: torch.dtype = torch.float64) -> OracleAdapters:
-    """The contract's entry points over an oracle with these defects; none at all gives the oracle itself.
+    """The contract's entry points over an oracle with these defects; with none at all it is right.
 
     Raises:
         ValueError: two of the defects contradict each other.

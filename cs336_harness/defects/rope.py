@@ -416,6 +416,7 @@ class RopePositionsInBfloat16(OracleDefect):
 @defect(
     "rope-tables-in-bfloat16",
     Place.POSITIONS,
+    rounds=True,
     hint="In which dtype are the cosines and sines kept? Casting the model casts its buffers too.",
     steps=("Print the cosine of position 1, pair 0: cos 1 is 0.540302, bfloat16 makes 0.539062 of it.",),
 )

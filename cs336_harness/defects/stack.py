@@ -368,6 +368,7 @@ class LayersAllReadEmbedding(OracleDefect):
 @defect(
     "residual-stream-in-bfloat16",
     Place.RESIDUAL,
+    rounds=True,
     hint="In which dtype does one block hand its result to the next?",
 )
 class ResidualStreamInBfloat16(OracleDefect):

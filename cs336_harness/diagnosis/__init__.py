@@ -1,0 +1,1 @@
+"""Diagnosis: where the fault is, and which known mistake it is."""

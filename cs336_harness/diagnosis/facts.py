@@ -1,0 +1,284 @@
+"""Experiments that are a few lines of code: what a built model is, what it refuses, what the closed forms give.
+
+Each is kept as the text that a learner can paste, and run from that text, so that what is shown is what was tried.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.defects import Place
+from cs336_harness.diagnosis.observing import Experiment
+from cs336_harness.failures import AbsentEntryPoint
+from cs336_harness.subject import Subject
+
+SIZES = "sizes = dict(vocab_size=13, context_length=6, d_model=12, num_layers=1, num_heads=3, num_kv_heads=3, d_ff=64)"
+BUILD = (
+    SIZES,
+    "model = get_transformer_lm(**sizes, rope_theta=100.0, tie_embeddings={tied})",
+    "weights = get_transformer_lm_weights(model)",
+)
+FILL = (
+    "torch.manual_seed(0)",
+    "with torch.no_grad():",
+    "    for name in sorted(weights):",
+    "        weights[name].copy_(torch.rand(weights[name].shape) - 0.3)",
+)
+TOKENS = "tokens = torch.tensor([[1, 7, 4, 0]])"
+LOSS = "(model(tokens) * torch.arange(13).cos()).sum().backward()"
+
+
+def entry_points_of(code: tuple[str, ...]) -> list[str]:
+    """The entry points that a piece of code calls."""
+    text = "\n".join(code)
+    return [name for name in ENTRY_POINTS if f"{name}(" in text]
+
+
+def fact(name: str, what: str, place: Place, *code: str) -> Experiment:
+    """An experiment from its text; the last line is the expression that is looked at."""
+    compiled = (compile("\n".join(code[:-1]), name, "exec"), compile(code[-1], name, "eval"))
+    needed = entry_points_of(code)
+
+    def run(subject: Subject) -> Any:
+        import torch
+
+        for entry_point in needed:
+            if subject.state(entry_point) != "filled":
+                raise AbsentEntryPoint(entry_point, subject.name)
+
+        def try_it() -> Any:
+            namespace: dict[str, Any] = {"torch": torch}
+            namespace |= {entry_point: getattr(subject.module, entry_point) for entry_point in needed}
+            exec(compiled[0], namespace)
+            return eval(compiled[1], namespace)
+
+        return subject.run(name, try_it, grad=True)
+
+    return Experiment(name, what, run, place, code=code)
+
+
+def _built(tied: bool) -> tuple[str, ...]:
+    return tuple(line.format(tied=tied) for line in BUILD)
+
+
+ONE_OBJECT = 'weights["lm_head.weight"] is weights["token_embeddings.weight"]'
+COUNT = "sum(weight.numel() for weight in model.parameters())"
+AGAIN = (
+    "weights = get_transformer_lm_weights(model)",
+    "with torch.no_grad():",
+    '    weights["token_embeddings.weight"].mul_(2)',
+    "model(tokens)",
+)
+
+
+@functools.cache
+def tying() -> tuple[Experiment, ...]:
+    """What the two vocabulary weights are, tied and untied, and what becomes of them."""
+    here = Place.TYING
+    tied, untied = _built(True), _built(False)
+    filled = (*tied, *FILL, TOKENS)
+    look = ("weights = get_transformer_lm_weights(model)", ONE_OBJECT)
+    return (
+        fact("tied: one object", "in whether tied weights are one object", here, *tied, ONE_OBJECT),
+        fact("untied: two objects", "in whether untied weights are two objects", here, *untied, ONE_OBJECT),
+        fact(
+            "tied: one storage",
+            "in whether tied weights share memory",
+            here,
+            *tied,
+            'weights["lm_head.weight"].data_ptr() == weights["token_embeddings.weight"].data_ptr()',
+        ),
+        fact(
+            "tied: equal at first",
+            "in whether tied weights begin equal",
+            here,
+            *tied,
+            'torch.equal(weights["lm_head.weight"], weights["token_embeddings.weight"])',
+        ),
+        fact("tied: count", "in how many parameters a tied model owns", here, *tied, COUNT),
+        fact("untied: count", "in how many parameters an untied model owns", here, *untied, COUNT),
+        fact("tied: logits", "in the logits of a tied model", here, *filled, "model(tokens)"),
+        fact("untied: logits", "in the logits of an untied model", here, *untied, *FILL, TOKENS, "model(tokens)"),
+        fact(
+            "tied: gradient",
+            "in the shared weight's gradient",
+            here,
+            *filled,
+            LOSS,
+            'weights["token_embeddings.weight"].grad',
+        ),
+        fact(
+            "tied: step",
+            "after an optimiser step",
+            here,
+            *filled,
+            LOSS,
+            "with torch.no_grad():",
+            "    for weight in model.parameters():",
+            "        weight.sub_(0.001 * weight.grad if weight.grad is not None else 0)",
+            "model(tokens)",
+        ),
+        fact("tied: load", "after load_state_dict", here, *filled, "model.load_state_dict(model.state_dict())", *look),
+        fact(
+            "tied: deepcopy", "after copy.deepcopy", here, *filled, "import copy", "model = copy.deepcopy(model)", *look
+        ),
+        fact("tied: dtype", "after .to(torch.float64)", here, *filled, "model = model.to(torch.float64)", *look),
+        fact(
+            "tied: deepcopy, changed",
+            "after copy.deepcopy and a change",
+            here,
+            *filled,
+            "import copy",
+            "model = copy.deepcopy(model)",
+            *AGAIN,
+        ),
+    )
+
+
+def _refusal(name: str, what: str, changes: str) -> Experiment:
+    return fact(
+        name,
+        f"in what happens with {what}",
+        Place.CONFIGURATION,
+        SIZES,
+        "try:",
+        f"    get_transformer_lm(**sizes | dict({changes}), rope_theta=100.0, tie_embeddings=False)",
+        '    result = "accepted"',
+        "except Exception as error:",
+        "    result = type(error).__name__",
+        "result",
+    )
+
+
+def _length(name: str, what: str, time: int) -> Experiment:
+    return fact(
+        name,
+        f"in what happens with {what}",
+        Place.CONFIGURATION,
+        *_built(False),
+        "try:",
+        f"    result = tuple(model(torch.ones(1, {time}, dtype=torch.int64)).shape)",
+        "except Exception as error:",
+        "    result = type(error).__name__",
+        "result",
+    )
+
+
+@functools.cache
+def configuration() -> tuple[Experiment, ...]:
+    """What each size does, and which sizes are refused."""
+    here = Place.CONFIGURATION
+    sizes = "d_model=24, num_heads=6, num_kv_heads=2, d_ff=40, num_layers=2, vocab_size=101"
+    shapes = (
+        SIZES,
+        f"sizes |= dict({sizes})",
+        "model = get_transformer_lm(**sizes, rope_theta=100.0, tie_embeddings=False)",
+        "weights = get_transformer_lm_weights(model)",
+        "{name: tuple(weight.shape) for name, weight in sorted(weights.items())}",
+    )
+    return (
+        fact("sizes", "in the sizes of the weights", here, *shapes),
+        fact(
+            "live",
+            "in whether the weights that are returned are the model's own",
+            here,
+            *_built(False),
+            "with torch.no_grad():",
+            '    weights["lm_head.weight"].zero_()',
+            "model(torch.ones(1, 2, dtype=torch.int64)).abs().max().item()",
+        ),
+        fact(
+            "dtype",
+            "in the dtype of the logits",
+            here,
+            *_built(False),
+            "model(torch.ones(1, 2, dtype=torch.int64)).dtype",
+        ),
+        fact(
+            "theta",
+            "in whether rope_theta changes anything",
+            here,
+            SIZES,
+            "results = []",
+            "for theta in (100.0, 10000.0):",
+            "    model = get_transformer_lm(**sizes, rope_theta=theta, tie_embeddings=False)",
+            "    weights = get_transformer_lm_weights(model)",
+            *(f"    {line}" for line in FILL),
+            "    results.append(model(torch.tensor([[1, 7, 4, 0]])))",
+            "torch.equal(*results)",
+        ),
+        _refusal("heads", "a d_model of 10 and 3 heads", "d_model=10"),
+        _refusal("kv heads", "6 heads over 4", "num_heads=6, num_kv_heads=4"),
+        _refusal("odd heads", "a head of 5 channels", "d_model=15"),
+        _refusal("zero layers", "no layers", "num_layers=0"),
+        _refusal("zero vocabulary", "a vocabulary of none", "vocab_size=0"),
+        _refusal("negative width", "a negative d_ff", "d_ff=-64"),
+        _refusal("huge", "a huge model of sizes that do not fit", "vocab_size=10**12, d_model=10**6 + 1"),
+        _length("full", "an input that fills the context", 6),
+        _length("longer", "an input one longer than the context", 7),
+    )
+
+
+MANNERS = (
+    fact(
+        "get_transformer_lm: train and eval",
+        "in whether train and eval agree",
+        Place.INFORMATION_FLOW,
+        *_built(False),
+        "torch.manual_seed(0)",
+        "first = model.train()(torch.ones(1, 4, dtype=torch.int64))",
+        "torch.equal(first, model.eval()(torch.ones(1, 4, dtype=torch.int64)))",
+    ),
+    fact(
+        "get_transformer_lm: random numbers",
+        "in whether the forward draws random numbers",
+        Place.INFORMATION_FLOW,
+        *_built(False),
+        "before = torch.get_rng_state()",
+        "model(torch.ones(1, 4, dtype=torch.int64))",
+        "torch.equal(before, torch.get_rng_state())",
+    ),
+    fact(
+        "get_transformer_lm: ids untouched",
+        "in whether the token ids are left as they were",
+        Place.INFORMATION_FLOW,
+        *_built(False),
+        "tokens = torch.tensor([[1, 7, 4, 0]])",
+        "model(tokens)",
+        "tokens.tolist()",
+    ),
+)
+
+COUNTS = "vocab_size=101, d_model=48, num_layers=3, num_heads=6, num_kv_heads={kv}, d_ff=128"
+
+
+@functools.cache
+def parameter_count() -> tuple[Experiment, ...]:
+    """The closed form of parameters, with grouped heads and without, tied and untied."""
+    return tuple(
+        fact(
+            f"run_parameter_count: {kv} key/value heads, {'tied' if tied else 'untied'}",
+            f"for 6 heads over {kv}, {'tied' if tied else 'untied'}",
+            Place.ACCOUNTING,
+            f"run_parameter_count({COUNTS.format(kv=kv)}, tie_embeddings={tied})",
+        )
+        for kv in (6, 2)
+        for tied in (False, True)
+    )
+
+
+@functools.cache
+def forward_flops() -> tuple[Experiment, ...]:
+    """The closed forms of FLOPs, term by term."""
+    return tuple(
+        fact(
+            f"run_forward_flops: {kv} key/value heads",
+            f"for 6 heads over {kv}",
+            Place.ACCOUNTING,
+            f"flops = run_forward_flops(batch_size=3, sequence_length=5, {COUNTS.format(kv=kv)})",
+            "sorted((term, int(count)) for term, count in flops.items())",
+        )
+        for kv in (6, 2)
+    )

@@ -1,0 +1,122 @@
+"""Which known mistakes give exactly what a subject shows: single ones first, then pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Iterator
+
+from cs336_harness.defects import Defect, contradiction
+from cs336_harness.diagnosis.observing import RAISED, Defects, Experiment, Observed, expected_of, observe, same
+from cs336_harness.diagnosis.programs import EVERY, can_show, candidates, program
+from cs336_harness.subject import Subject
+
+SECONDS_FOR_PAIRS = 8.0
+"""How long pairs are tried before nothing is claimed."""
+
+
+class Probe:
+    """One subject under experiment. Every experiment is made once."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._seen: dict[Experiment, Observed] = {}
+
+    def see(self, experiment: Experiment) -> Observed:
+        """What the experiment shows of the subject."""
+        if experiment not in self._seen:
+            self._seen[experiment] = observe(self.subject, experiment)
+        return self._seen[experiment]
+
+    def differing(self, name: str) -> list[Experiment]:
+        """The experiments of a program on which the subject is not what the oracle is."""
+        return [experiment for experiment in program(name) if not same(self.see(experiment), experiment)]
+
+    def telling(self, name: str) -> list[Experiment]:
+        """The experiments that say something: all of a program, or the decisive one that differs."""
+        decisive = [e for e in program(name) if e.decisive and not same(self.see(e), e)]
+        return decisive or [e for e in program(name) if not self.see(e).absent]
+
+    def fits(self, experiments: list[Experiment], *defects: type[Defect]) -> bool:
+        """Whether these defects explain everything that the experiments show."""
+        return all(same(self.see(experiment), experiment, defects) for experiment in experiments)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Match:
+    """The defects that fit. ``together``: only all of them at once; otherwise each of them fits alone."""
+
+    defects: Defects
+    together: bool = False
+
+
+@functools.cache
+def _silent(defect: type[Defect], experiment: Experiment) -> bool:
+    return same(expected_of(experiment, (defect,)), experiment)
+
+
+def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -> Match | None:
+    """The defects that explain a whole program, or None. ``given`` ones are known to be there already."""
+    experiments = probe.telling(name)
+    leaving = [i for i, experiment in enumerate(experiments) if not same(probe.see(experiment), experiment, given)]
+    if not leaving or all(probe.see(experiment).text == RAISED for experiment in experiments):
+        return None
+    first = leaving[0]
+    order = [experiments[first], *experiments[:first], *experiments[first + 1 :]]
+    alone = [
+        defect
+        for defect in candidates(name)
+        if contradiction(defect, *given) is None and probe.fits(order, defect, *given)
+    ]
+    if alone:
+        return Match(tuple(_most_consistent(probe, name, alone)))
+    if not pairs or given:
+        return None
+    found = _first_pair(probe, name, experiments, first)
+    return Match(found, together=True) if found else None
+
+
+def _most_consistent(probe: Probe, name: str, alone: list[type[Defect]]) -> list[type[Defect]]:
+    """Of several that fit, those that explain the most of what the other entry points show as well."""
+    if len(alone) < 2:
+        return alone
+    others = [other for other in EVERY if other != name]
+    explained = {
+        defect: sum(
+            probe.fits(probe.telling(other), *((defect,) if can_show(defect, other) else ())) for other in others
+        )
+        for defect in alone
+    }
+    return [defect for defect in alone if explained[defect] == max(explained.values())]
+
+
+def _first_pair(probe: Probe, name: str, experiments: list[Experiment], first: int) -> Defects | None:
+    deadline = time.monotonic() + SECONDS_FOR_PAIRS
+    for pair, order in _likely_pairs(probe, name, experiments, first):
+        if time.monotonic() > deadline:
+            return None
+        if contradiction(*pair) is None and probe.fits(order, *pair):
+            return pair
+    return None
+
+
+def _likely_pairs(
+    probe: Probe, name: str, experiments: list[Experiment], first: int
+) -> Iterator[tuple[Defects, list[Experiment]]]:
+    """Pairs to try, each with the experiments in the order that rules it out soonest.
+
+    A defect that explains the first experiment that differs may have a partner that shows only later. Where there is no
+    such defect, both show in that experiment.
+    """
+    here, before = experiments[first], experiments[:first]
+    quiet = [defect for defect in candidates(name) if probe.fits(before, defect)]
+    explaining = [defect for defect in quiet if probe.fits([here], defect)]
+    for defect in explaining:
+        later = next(e for e in experiments if not probe.fits([e], defect))
+        order = [later, here, *before, *(e for e in experiments[first + 1 :] if e is not later)]
+        yield from (((defect, other), order) for other in candidates(name) if other is not defect)
+    loud = [defect for defect in quiet if not _silent(defect, here)]
+    order = [here, *before, *experiments[first + 1 :]]
+    yield from ((pair, order) for pair in itertools.combinations(loud, 2))
