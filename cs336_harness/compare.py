@@ -104,8 +104,8 @@ class Comparison:
 
     def wrong(self) -> Iterator[tuple[int, ...]]:
         """Where rounding does not explain the difference, in order."""
-        for index in (self.errors > TOLERANCE_IN_NOISE * self.noise).nonzero():
-            yield tuple(index.tolist())
+        for index in (self.errors > TOLERANCE_IN_NOISE * self.noise).nonzero().tolist():
+            yield tuple(index)
 
     def details(self) -> list[str]:
         """The mismatch for a person: counts, errors, the first and the worst places."""
@@ -122,11 +122,20 @@ class Comparison:
         if first is not None:
             lines.append(f"first at {self.place(first)}")
         for flat in errors.flatten().argsort(descending=True)[:WORST_SHOWN].tolist():
-            index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), errors.shape)) if errors.ndim else ()
+            index = _unravelled(flat, errors.shape)
             if first is not None and bool(differs[index]):
                 got, wanted = float(self.actual[index]), float(self.expected[index])
                 lines.append(f"at {self.place(index)}: got {got:.6g}, a correct decoder gives {wanted:.6g}")
         return lines
+
+
+def _unravelled(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    """Where element number ``flat`` stands. (``torch.unravel_index`` imports for half a second.)"""
+    index = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        index.append(place)
+    return tuple(reversed(index))
 
 
 def require_close(
