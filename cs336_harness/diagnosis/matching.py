@@ -36,7 +36,7 @@ class Probe:
 
     def telling(self, name: str) -> list[Experiment]:
         """The experiments that say something: all of a program, or the decisive one that differs."""
-        decisive = [e for e in program(name) if e.decisive and not same(self.see(e), e)]
+        decisive = [e for e in program(name) if e.decisive and self.see(e).text != RAISED and not same(self.see(e), e)]
         return decisive or [e for e in program(name) if not self.see(e).absent]
 
     def fits(self, experiments: list[Experiment], *defects: type[Defect]) -> bool:

@@ -1,0 +1,86 @@
+"""What a diagnosis says: to a person in lines, to a program in JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from cs336_harness.defects import Defect
+
+
+@dataclasses.dataclass(slots=True)
+class Diagnosis:
+    """Where a fault is, how sure that is, and which known mistake it is.
+
+    ``defects`` is the one known mistake that explains everything, or the few that cannot be told apart, or, with
+    ``together``, the two that explain it only both at once; empty when none does. ``evidence`` are sentences.
+    ``reproducer`` are lines of code.
+    """
+
+    where: str
+    confidence: str
+    defects: tuple[type[Defect], ...] = ()
+    together: bool = False
+    evidence: list[str] = dataclasses.field(default_factory=list)
+    reproducer: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """One line: the known mistake, or the place."""
+        if not self.defects:
+            return f"in {self.where}; no known mistake explains it"
+        if self.together:
+            return "two mistakes: " + " and ".join(defect.name for defect in self.defects)
+        return self.defects[0].name
+
+    def lines(self, *, hint: bool = False) -> list[str]:
+        """For a person: what is wrong, where, the evidence, the hint (its steps too, if asked for), and how to see it."""
+        return [*self._what(), f"where: {self.where} ({self.confidence})", *self._evidence(), *self._hints(hint), *self._code()]
+
+    def _what(self) -> list[str]:
+        if not self.defects:
+            return ["what is wrong: nothing in the dictionary of known mistakes gives these numbers"]
+        named = self.defects if self.together else self.defects[:1]
+        lines = [f"what is wrong: {defect.explanation()}  [{defect.name}]" for defect in named]
+        others = [] if self.together else self.defects[1:]
+        if others:
+            lines.append("also consistent with: " + "; ".join(f"{o.name} ({_first_sentence(o)})" for o in others))
+        return lines
+
+    def _evidence(self) -> list[str]:
+        return [f"evidence: {sentence}" for sentence in self.evidence]
+
+    def _hints(self, steps: bool) -> list[str]:
+        named = self.defects if self.together else self.defects[:1]
+        lines: list[str] = []
+        for defect in named:
+            lines.append(f"hint: {defect.hint}")
+            if steps:
+                lines += [f"  {number}. {step}" for number, step in enumerate(defect.steps, 1)]
+        return lines
+
+    def _code(self) -> list[str]:
+        return ["see it for yourself:", *(f"    {line}" for line in self.reproducer)] if self.reproducer else []
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape of DESIGN.md, "Command line", and what else is known."""
+        return {
+            "where": self.where,
+            "confidence": self.confidence,
+            "together": self.together,
+            "defects": [
+                {
+                    "name": defect.name,
+                    "hint": defect.hint,
+                    "explanation": defect.explanation(),
+                    "steps": list(defect.steps),
+                }
+                for defect in self.defects
+            ],
+            "evidence": list(self.evidence),
+            "reproducer": "\n".join(self.reproducer),
+        }
+
+
+def _first_sentence(defect: type[Defect]) -> str:
+    return defect.explanation().partition(". ")[0].rstrip(".").partition(";")[0].partition(":")[0]
