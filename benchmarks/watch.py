@@ -1,0 +1,126 @@
+"""From a save to the verdict in `cs336 watch`, and how many times faster that is than pytest on the same checks.
+
+    uv run python benchmarks/watch.py [--runs 5]
+
+A copy of the decoder here is broken, saved, mended, and saved again; the clock stops when the verdict of the task is on
+the screen, its diagnosis included. pytest then judges the very same file with the tests of that task alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+HOME = Path(__file__).resolve().parent.parent
+CS336 = [sys.executable, "-c", "from cs336_harness.cli import main; main()"]
+END = r"q: quit"
+
+EDITS: list[tuple[str, str, str, str, str, str]] = [
+    ("rmsnorm", "the gain forgotten", "layers.py", "wide * scale * self.weight", "wide * scale", "components.rmsnorm"),
+    (
+        "multihead_self_attention",
+        "no causal mask",
+        "attention.py",
+        ".tril()",
+        "",
+        "components.multihead_self_attention",
+    ),
+    ("transformer_lm", "no final norm", "transformer.py", "self.ln_final(h)", "h", "assembly.transformer_lm"),
+]
+"""Task, mistake, file, right text, wrong text, and the check that must fail first."""
+
+
+class Watch:
+    """A running ``cs336 watch`` and the lines it prints, with the time of each."""
+
+    def __init__(self, root: Path, *options: str) -> None:
+        command = [*CS336, "watch", str(root), *options]
+        self.process = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.lines: queue.Queue[tuple[float, str]] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put((time.perf_counter(), line))
+
+    def wait_for(self, pattern: str) -> float:
+        """When a line with the pattern came."""
+        while True:
+            moment, line = self.lines.get(timeout=60)
+            if re.search(pattern, line):
+                return moment
+
+
+def seconds_of_save(watch: Watch, file: Path, text: str, verdict: str) -> tuple[float, float]:
+    """Seconds from a save to the verdict, and to the end of all checks."""
+    started = time.perf_counter()
+    file.write_text(text)
+    verdict_at = watch.wait_for(verdict)
+    end = watch.wait_for(END)
+    time.sleep(0.3)
+    return verdict_at - started, end - started
+
+
+def seconds_of_pytest(root: Path, task: str, options: list[str]) -> float:
+    """Seconds of pytest on the tests of one task."""
+    command = [sys.executable, "-m", "pytest", "-q", f"--adapters={root}", "-m", task, *options]
+    started = time.perf_counter()
+    status = subprocess.run(command, cwd=HOME, stdout=subprocess.DEVNULL, check=False).returncode
+    if status not in (0, 1):
+        raise SystemExit(f"{' '.join(command)} ended with status {status}")
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Prints one row for each edit, broken and mended."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5, help="counted runs of each")
+    parser.add_argument("--no-diagnosis", action="store_true", help="verdicts without a diagnosis")
+    given = parser.parse_args()
+    runs, options = given.runs, ["--no-diagnosis"] * given.no_diagnosis
+    table = Table("task", "saved", "verdict (s)", "all checks (s)", "pytest (s)", "times faster")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        shutil.copy(HOME / "adapters.py", root)
+        shutil.copytree(HOME / "cs336_basics", root / "cs336_basics", ignore=shutil.ignore_patterns("__pycache__"))
+        watch = Watch(root, *options)
+        watch.wait_for(END)
+        time.sleep(5)  # while it is idle, the watch works out reference results
+        for task, mistake, name, right, wrong, check in EDITS:
+            file = root / "cs336_basics" / name
+            mended = file.read_text()
+            broken = mended.replace(right, wrong)
+            if broken == mended:
+                raise SystemExit(f"{name} does not hold {right!r} any more")
+            for saved, text, verdict in ((mistake, broken, f"✗ {re.escape(check)}"), ("mended", mended, rf"^{task}\b")):
+                measured = []
+                for _ in range(runs):
+                    file.write_text(mended if text == broken else broken)
+                    watch.wait_for(END)
+                    time.sleep(0.3)
+                    measured.append(seconds_of_save(watch, file, text, verdict))
+                pytest = statistics.median(seconds_of_pytest(root, task, options) for _ in range(max(1, runs // 2)))
+                own, everything = (statistics.median(column) for column in zip(*measured, strict=True))
+                cells = (f"{own:.2f}", f"{everything:.2f}", f"{pytest:.2f}", f"{pytest / own:.1f}")
+                table.add_row(task, saved, *cells)
+        watch.process.terminate()
+        watch.process.wait()
+    Console().print(table)
+    Console().print("meant: a verdict in under 0.5 s, and at least 5 times faster")
+
+
+if __name__ == "__main__":
+    main()
