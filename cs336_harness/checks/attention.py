@@ -54,19 +54,6 @@ def attention_no_mask(subject: Subject) -> None:
         )
 
 
-@check(
-    "components.attention_sizes",
-    task="scaled_dot_product_attention",
-    needs=[SDPA],
-    after=["components.4d_scaled_dot_product_attention", "components.attention_no_mask"],
-    cases={
-        "d_v_differs": ((3,), "masked"),
-        "open_mask": ((3,), "open"),
-        "no_mask": ((3,), None),
-        "one_key_visible": ((3,), "diagonal"),
-        "batch_and_heads": ((2, 4), "masked"),
-    },
-)
 def attention_sizes(subject: Subject, case: tuple[tuple[int, ...], str | None]) -> float:
     """Five queries over seven keys, values of another width than keys, every kind of mask.
 
@@ -92,11 +79,31 @@ def attention_sizes(subject: Subject, case: tuple[tuple[int, ...], str | None]) 
     )
 
 
+KINDS: dict[str, tuple[tuple[int, ...], str | None]] = {
+    "d_v_differs": ((3,), "masked"),
+    "open_mask": ((3,), "open"),
+    "no_mask": ((3,), None),
+    "one_key_visible": ((3,), "diagonal"),
+    "batch_and_heads": ((2, 4), "masked"),
+}
+_FIRST = "components.attention_sizes[d_v_differs]"
+
+for _name, _kind in KINDS.items():
+    _before = ["components.4d_scaled_dot_product_attention", "components.attention_no_mask"]
+    check(
+        "components.attention_sizes",
+        task="scaled_dot_product_attention",
+        needs=[SDPA],
+        after=_before if _name == "d_v_differs" else [*_before, _FIRST],
+        cases={_name: _kind},
+    )(attention_sizes)
+
+
 @check(
     "components.attention_large_scores",
     task="scaled_dot_product_attention",
     needs=[SDPA],
-    after=["components.scaled_dot_product_attention", "components.softmax_large"],
+    after=["components.scaled_dot_product_attention", "components.softmax_large", _FIRST],
 )
 def attention_large_scores(subject: Subject) -> float:
     """Scores around 150, some of them masked: nothing overflows, and what is masked stays out.
