@@ -93,7 +93,9 @@ class Suite:
             return result
         result.blocked_by = self._root_cause(check, result.failure)
         if result.blocked_by is not None:
-            result.outcome = "blocked"
+            result.diagnosis = self._second_mistake(check)
+            result.outcome = "blocked" if result.diagnosis is None else "failed"
+            result.blocked_by = result.blocked_by if result.diagnosis is None else None
         elif check.advisory:
             result.outcome = "advisory"
         elif self.diagnose:
@@ -129,6 +131,14 @@ class Suite:
             if before.outcome == "blocked":
                 return before.blocked_by
         return None
+
+    def _second_mistake(self, check: Check) -> Any:
+        """A mistake that would make a blocked check fail even if the check that it builds on passed."""
+        if check.advisory or not self.diagnose:
+            return None
+        from cs336_harness.diagnosis import diagnose_blocked
+
+        return diagnose_blocked(self.subject, check)
 
     def _diagnosis(self, check: Check, failure: CheckFailure) -> Any:
         from cs336_harness.diagnosis import diagnose_check

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 
 from cs336_harness.checks import Check
-from cs336_harness.defects import Defect
+from cs336_harness.defects import contradiction
 from cs336_harness.diagnosis.localising import Located, locate
 from cs336_harness.diagnosis.matching import Match, Probe, match
-from cs336_harness.diagnosis.programs import programs_for
+from cs336_harness.diagnosis.programs import can_show, programs_for
 from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.telling import Diagnosis
 from cs336_harness.failures import CheckFailure
 from cs336_harness.subject import Subject
 
-__all__ = ["Diagnosis", "Probe", "diagnose_check", "probe_of"]
+__all__ = ["Diagnosis", "Probe", "diagnose_blocked", "diagnose_check", "probe_of"]
 
 
 @functools.lru_cache(maxsize=4)
@@ -32,21 +34,39 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
     Never raises: a diagnosis that fails must not hide the failure that it was to explain.
     """
     probe = probe_of(subject)
-    try:
+    with contextlib.suppress(Exception):
         names = [name for name in programs_for(check) if probe.differing(name)]
-        if not names:
-            return None
         for name in names:
             found = match(probe, name, pairs=pairs and name == names[0])
             if found is not None:
-                return _named(probe, name, found)
-        located = locate(probe, names[0])
+                return _named(probe, name, check, found)
+        located = locate(probe, names[0]) if names else None
         return None if located is None else _unnamed(probe, names[0], located)
-    except Exception:
-        return None
+    return None
 
 
-def _named(probe: Probe, name: str, found: Match) -> Diagnosis:
+def diagnose_blocked(subject: Subject, check: Check) -> Diagnosis | None:
+    """A second mistake behind the first: what is left of a blocked check's failure when the mistakes already named are taken
+    into account. None when they explain it, when none was named, or when nothing known explains the rest.
+    """
+    probe = probe_of(subject)
+    with contextlib.suppress(Exception):
+        told = tuple(dict.fromkeys(itertools.chain.from_iterable(probe.told)))
+        name = next((name for name in programs_for(check) if probe.differing(name)), None)
+        if name is None or not told or contradiction(*told) is not None or (name, told) in probe.answered:
+            return None
+        probe.answered.add((name, told))
+        own = tuple(defect for defect in told if can_show(defect, name))
+        if probe.fits(probe.telling(name), *own):
+            return None
+        found = match(probe, name, given=own) or match(probe, name, pairs=False)
+        if found is not None and not set(found.defects) & set(told):
+            return _named(probe, name, check, found)
+    return None
+
+
+def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
+    before = probe.told.setdefault(found.defects, check.id)
     places = list(dict.fromkeys(str(defect.place) for defect in found.defects))
     located = locate(probe, name)
     single = len(found.defects) == 1 or found.together
@@ -55,13 +75,10 @@ def _named(probe: Probe, name: str, found: Match) -> Diagnosis:
         confidence="certain" if single or len(places) == 1 else "likely",
         defects=found.defects,
         together=found.together,
-        evidence=_summary(located, found.defects),
+        told_before=before if before != check.id else None,
+        evidence=[] if located is None else located.evidence,
         reproducer=reproducer(probe, name),
     )
-
-
-def _summary(located: Located | None, defects: tuple[type[Defect], ...]) -> list[str]:
-    return [] if located is None else located.evidence
 
 
 def _unnamed(probe: Probe, name: str, located: Located) -> Diagnosis:

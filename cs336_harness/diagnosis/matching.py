@@ -10,18 +10,26 @@ from collections.abc import Iterator
 
 from cs336_harness.defects import Defect, contradiction
 from cs336_harness.diagnosis.observing import RAISED, Defects, Experiment, Observed, expected_of, observe, same
-from cs336_harness.diagnosis.programs import EVERY, can_show, candidates, program
+from cs336_harness.diagnosis.programs import EVERY, QUICK, can_show, candidates, program
 from cs336_harness.subject import Subject
 
 SECONDS_FOR_PAIRS = 8.0
 """How long pairs are tried before nothing is claimed."""
 
+SECONDS_FOR_A_BETTER_PAIR = 2.0
+
 
 class Probe:
-    """One subject under experiment. Every experiment is made once."""
+    """One subject under experiment. Every experiment is made once.
+
+    ``told`` are the defects that were named so far, each with the check that they were named for; ``answered`` the
+    programs that were asked for what these leave unexplained.
+    """
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
+        self.told: dict[Defects, str] = {}
+        self.answered: set[tuple[str, Defects]] = set()
         self._seen: dict[Experiment, Observed] = {}
 
     def see(self, experiment: Experiment) -> Observed:
@@ -80,26 +88,36 @@ def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -
 
 def _most_consistent(probe: Probe, name: str, alone: list[type[Defect]]) -> list[type[Defect]]:
     """Of several that fit, those that explain the most of what the other entry points show as well."""
-    if len(alone) < 2:
-        return alone
-    others = [other for other in EVERY if other != name]
-    explained = {
-        defect: sum(
-            probe.fits(probe.telling(other), *((defect,) if can_show(defect, other) else ())) for other in others
-        )
-        for defect in alone
-    }
-    return [defect for defect in alone if explained[defect] == max(explained.values())]
+    for others in (QUICK, EVERY):
+        if len(alone) > 1:
+            explained = {defect: _explained(probe, defect, [other for other in others if other != name]) for defect in alone}
+            alone = [defect for defect in alone if explained[defect] == max(explained.values())]
+    return alone
+
+
+def _explained(probe: Probe, defect: type[Defect], names: list[str]) -> int:
+    return sum(probe.fits(probe.telling(name), *((defect,) if can_show(defect, name) else ())) for name in names)
+
+
+def _spares_what_is_right(probe: Probe, name: str, defects: Defects) -> bool:
+    """Whether the defects leave alone every single component that the subject has right."""
+    right = [other for other in QUICK if other != name and not probe.differing(other)]
+    return all(probe.fits(probe.telling(other), defect) for other in right for defect in defects if can_show(defect, other))
 
 
 def _first_pair(probe: Probe, name: str, experiments: list[Experiment], first: int) -> Defects | None:
+    """The first pair that fits, unless a later one also spares the components that are right."""
     deadline = time.monotonic() + SECONDS_FOR_PAIRS
+    second_best: Defects | None = None
     for pair, order in _likely_pairs(probe, name, experiments, first):
         if time.monotonic() > deadline:
-            return None
+            break
         if contradiction(*pair) is None and probe.fits(order, *pair):
-            return pair
-    return None
+            if _spares_what_is_right(probe, name, pair):
+                return pair
+            second_best = second_best or pair
+            deadline = min(deadline, time.monotonic() + SECONDS_FOR_A_BETTER_PAIR)
+    return second_best
 
 
 def _likely_pairs(

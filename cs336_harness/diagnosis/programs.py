@@ -16,6 +16,17 @@ from cs336_harness.oracle_adapters import OracleAdapters, OracleModel
 Program = tuple[Experiment, ...]
 EVERY = (*MODEL_ENTRY_POINTS, "built", "tying", "configuration", "run_parameter_count", "run_forward_flops")
 """The names of all programs."""
+QUICK = (
+    "run_silu",
+    "run_softmax",
+    "run_rmsnorm",
+    "run_rope",
+    "run_embedding",
+    "run_linear",
+    "run_swiglu",
+    "run_scaled_dot_product_attention",
+)
+"""Programs of single components: a fraction of a millisecond each."""
 ASSEMBLY = ("get_transformer_lm", "get_transformer_lm_weights")
 
 
@@ -56,7 +67,7 @@ def can_show(defect: type[Defect], name: str) -> bool:
     """Whether a defect can show in a program, by what it replaces."""
     layer = layer_of(defect)
     if layer is Oracle:
-        return name in MODEL_ENTRY_POINTS or name in ("built", "tying")
+        return name in MODEL_ENTRY_POINTS or name in ("built", "tying", "configuration")
     if layer is OracleModel:
         return name in ("built", "tying", "configuration")
     replaced = defect.overridden()

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 import torch
 
+from cs336_harness.defects import Place
 from cs336_harness.diagnosis.facts import entry_points_of, fact
 from cs336_harness.diagnosis.matching import Probe
-from cs336_harness.diagnosis.observing import ABSENT, RAISED, Experiment, Observed, apart, expected_of, same
-from cs336_harness.diagnosis.programs import program
-from cs336_harness.defects import Place
+from cs336_harness.diagnosis.observing import ABSENT, RAISED, Experiment, Observed, apart, expected_of
 
 CLEARLY = 1e-3, 2e-5
 """Relative differences that count as clear: the first one is asked for, then, if no candidate reaches it, the second."""

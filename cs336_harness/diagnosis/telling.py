@@ -13,14 +13,15 @@ class Diagnosis:
     """Where a fault is, how sure that is, and which known mistake it is.
 
     ``defects`` is the one known mistake that explains everything, or the few that cannot be told apart, or, with
-    ``together``, the two that explain it only both at once; empty when none does. ``evidence`` are sentences.
-    ``reproducer`` are lines of code.
+    ``together``, the two that explain it only both at once; empty when none does. ``told_before`` is the check that the
+    same was said of. ``evidence`` are sentences, ``reproducer`` lines of code.
     """
 
     where: str
     confidence: str
     defects: tuple[type[Defect], ...] = ()
     together: bool = False
+    told_before: str | None = None
     evidence: list[str] = dataclasses.field(default_factory=list)
     reproducer: list[str] = dataclasses.field(default_factory=list)
 
@@ -35,6 +36,8 @@ class Diagnosis:
 
     def lines(self, *, hint: bool = False) -> list[str]:
         """For a person: what is wrong, where, the evidence, the hint (its steps too, if asked for), and how to see it."""
+        if self.told_before is not None:
+            return [f"the same mistake as in {self.told_before}: {self.title}"]
         return [*self._what(), f"where: {self.where} ({self.confidence})", *self._evidence(), *self._hints(hint), *self._code()]
 
     def _what(self) -> list[str]:
@@ -68,6 +71,7 @@ class Diagnosis:
             "where": self.where,
             "confidence": self.confidence,
             "together": self.together,
+            "told_before": self.told_before,
             "defects": [
                 {
                     "name": defect.name,
