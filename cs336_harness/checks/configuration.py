@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,6 +33,9 @@ MHA = SHAPE.replace(num_kv_heads=6)
 
 RUN = "run_transformer_lm"
 
+MODEL_WORKS = ("configuration.model_builds", "assembly.transformer_lm", "information_flow.repeated_calls")
+"""What a question about an assembled model's numbers builds on."""
+
 
 def run_arguments(shape: DecoderShape, token_ids: Tensor, **changes: Any) -> dict[str, Any]:
     """Arguments of ``run_transformer_lm`` for a shape without groups."""
@@ -40,7 +44,45 @@ def run_arguments(shape: DecoderShape, token_ids: Tensor, **changes: Any) -> dic
     return {**sizes, "weights": make_weights(shape, seed=76), "in_indices": token_ids, **changes}
 
 
-@check("configuration.model_builds", task="transformer_lm", needs=ASSEMBLY, after=["assembly.transformer_lm"])
+SIZES: dict[str, int] = {"vocab_size": 29, "d_model": 36, "num_layers": 3, "num_kv_heads": 3, "d_ff": 100}
+"""Another value of each size that the shapes of the weights depend on."""
+
+
+def _sizes(subject: Subject, shape: DecoderShape) -> dict[str, tuple[int, ...]] | None:
+    try:
+        model = subject.invoke("get_transformer_lm", copy=False, grad=True, **shape.model_arguments())
+        weights = subject.invoke("get_transformer_lm_weights", copy=False, grad=True, model=model)
+    except CheckFailure:
+        return None
+    if not isinstance(weights, Mapping):
+        return None
+    return {name: tuple(weight.shape) for name, weight in weights.items() if isinstance(weight, nn.Parameter)}
+
+
+for _field, _other in SIZES.items():
+
+    @check(f"configuration.{_field}_counts", task="transformer_lm", needs=ASSEMBLY)
+    def size_counts(subject: Subject, field: str = _field, other: int = _other) -> None:
+        """Another value of one size gives a model with other weights.
+
+        Usually broken by a size that is written into the code, derived from another one, or not passed on.
+        """
+        shape = SHAPE.replace(**{field: other})
+        before, after = _sizes(subject, SHAPE), _sizes(subject, shape)
+        if before and before == after:
+            raise CheckFailure(
+                f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights;"
+                " a correct model has the size that it is given",
+                Evidence(entry_point="get_transformer_lm", arguments=shape.model_arguments()),
+            )
+
+
+@check(
+    "configuration.model_builds",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["assembly.transformer_lm", *(f"configuration.{field}_counts" for field in SIZES)],
+)
 def model_builds(subject: Subject) -> None:
     """A model is built, names all its weights, takes weights of ours, and gives logits of shape (batch, time, vocab).
 
@@ -83,40 +125,38 @@ def no_other_parameters(subject: Subject) -> None:
             )
 
 
-SIZES: dict[str, int] = {"vocab_size": 29, "d_model": 36, "num_layers": 3, "num_kv_heads": 3, "d_ff": 128}
-"""Another value of each size that the shapes of the weights depend on."""
+def other_size(subject: Subject, case: dict[str, int]) -> None:
+    """With one size changed, every weight has the shape that the contract lists, and the model runs.
 
-
-def _sizes(subject: Subject, shape: DecoderShape) -> dict[str, tuple[int, ...]]:
-    model = subject.invoke("get_transformer_lm", copy=False, grad=True, **shape.model_arguments())
-    weights = subject.invoke("get_transformer_lm_weights", copy=False, grad=True, model=model)
-    return {name: tuple(weight.shape) for name, weight in weights.items() if isinstance(weight, nn.Parameter)}
+    Usually broken by a size that is rounded: d_ff to a multiple of 64, the vocabulary to one of 128.
+    """
+    shape = SHAPE.replace(**case)
+    given = ", ".join(f"{field} {size}" for field, size in case.items())
+    try:
+        model = build(subject, shape, make_weights(shape, seed=76))
+        model.logits(make_token_ids(shape, batch=2, time=5, seed=77))
+    except CheckFailure as failure:
+        if "d_ff" in case and isinstance(failure.__cause__, ValueError):
+            return  # refusing a d_ff that is no multiple of 64 is not rounding it silently
+        raise CheckFailure(f"with {given}: {failure.message}", failure.evidence) from failure.__cause__
 
 
 for _field, _other in SIZES.items():
-
-    @check(
-        f"configuration.{_field}_counts",
+    check(
+        "configuration.other_size",
         task="transformer_lm",
         needs=ASSEMBLY,
-        after=["configuration.model_builds"],
-    )
-    def size_counts(subject: Subject, field: str = _field, other: int = _other) -> None:
-        """Another value of one size gives a model with other weights, as the contract lists them.
-
-        Usually broken by a size that is written into the code, derived from another one, or not passed on.
-        """
-        shape = SHAPE.replace(**{field: other})
-        if _sizes(subject, SHAPE) == _sizes(subject, shape):
-            raise CheckFailure(
-                f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights",
-                Evidence(entry_point="get_transformer_lm", arguments=shape.model_arguments()),
-            )
-        model = build(subject, shape, make_weights(shape, seed=76))
-        model.logits(make_token_ids(shape, batch=2, time=5, seed=77))
+        after=["configuration.model_builds", f"configuration.{_field}_counts", "components.swiglu_d_ff"],
+        cases={_field: {_field: _other}},
+    )(other_size)
 
 
-@check("configuration.num_heads_counts", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
+@check(
+    "configuration.num_heads_counts",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[*MODEL_WORKS, "configuration.num_kv_heads_counts"],
+)
 def num_heads_counts(subject: Subject) -> None:
     """Another number of heads leaves the weights' shapes alone and changes the logits.
 
@@ -130,7 +170,7 @@ def num_heads_counts(subject: Subject) -> None:
     "configuration.rope_theta_counts",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["configuration.model_builds", "configuration.run_rope_theta"],
+    after=[*MODEL_WORKS, "configuration.run_rope_theta"],
 )
 def rope_theta_counts(subject: Subject) -> None:
     """Another theta changes the logits of the same weights.
@@ -239,24 +279,28 @@ def _refusal_of(subject: Subject, changes: dict[str, int]) -> CheckFailure | Non
     return CheckFailure(f"get_transformer_lm takes {given}", evidence)
 
 
-@check(
-    "configuration.refuses",
-    task="transformer_lm",
-    needs=["get_transformer_lm"],
-    after=["configuration.model_builds"],
-    cases=DO_NOT_FIT,
-)
-def refuses(subject: Subject, case: tuple[str, list[dict[str, int]]]) -> None:
-    """Sizes that do not fit raise ``ValueError`` before any weight is made.
+for _kind, _case in DO_NOT_FIT.items():
+    _before = ["configuration.refuses[heads_that_do_not_divide]"] if _kind != "heads_that_do_not_divide" else []
+    _before += ["configuration.refuses[zero]"] if _kind == "negative" else []
 
-    The other sizes are huge: a model that makes its weights first fails to, at once. Usually broken by a bare
-    ``assert``, by integer division that silently drops channels, or by finding out in the forward pass.
-    """
-    rule, all_changes = case
-    for changes in all_changes:
-        failure = _refusal_of(subject, changes)
-        if failure is not None:
-            raise CheckFailure(f"{failure.message}; {rule}", failure.evidence)
+    @check(
+        "configuration.refuses",
+        task="transformer_lm",
+        needs=["get_transformer_lm"],
+        after=["configuration.model_builds", *_before],
+        cases={_kind: _case},
+    )
+    def refuses(subject: Subject, case: tuple[str, list[dict[str, int]]]) -> None:
+        """Sizes that do not fit raise ``ValueError`` before any weight is made.
+
+        The other sizes are huge: a model that makes its weights first fails to, at once. Usually broken by a bare
+        ``assert``, by integer division that silently drops channels, or by finding out in the forward pass.
+        """
+        rule, all_changes = case
+        for changes in all_changes:
+            failure = _refusal_of(subject, changes)
+            if failure is not None:
+                raise CheckFailure(f"{failure.message}; {rule}", failure.evidence)
 
 
 @check(

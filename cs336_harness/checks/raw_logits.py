@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.assembly import ASSEMBLY, build
-from cs336_harness.checks.configuration import MHA, RUN, SHAPE, run_arguments
+from cs336_harness.checks.configuration import MHA, MODEL_WORKS, RUN, SHAPE, run_arguments
 from cs336_harness.checks.judging import attempt, same_numbers
 from cs336_harness.checks.registry import check
 from cs336_harness.failures import CheckFailure, Evidence
@@ -50,8 +50,8 @@ def _linear_but_not_raw(logits: Tensor, scale: float) -> str | None:
 
 def _judge(run: Callable[[float], Tensor | None], what: str, evidence: Evidence) -> None:
     logits, louder = run(1.0), run(LOUDER)
-    if logits is None or louder is None or not logits.any():
-        return
+    if logits is None or louder is None or not logits.any() or same_numbers(logits, louder):
+        return  # that the head has no part in them is said by the checks of their numbers
     problem = not_raw(logits.to(torch.float32), louder.to(torch.float32))
     if problem is not None:
         raise CheckFailure(f"{what} does not return raw logits: {problem}", evidence)
@@ -61,7 +61,7 @@ def _judge(run: Callable[[float], Tensor | None], what: str, evidence: Evidence)
     "configuration.raw_logits[get_transformer_lm]",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["configuration.model_builds", "configuration.raw_logits[run_transformer_lm]"],
+    after=[*MODEL_WORKS, "tying.untied", "configuration.raw_logits[run_transformer_lm]"],
 )
 def raw_logits_of_model(subject: Subject) -> None:
     """The model returns raw logits: no softmax, no log-softmax, no cap, not centred, not rounded.

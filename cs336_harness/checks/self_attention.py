@@ -104,7 +104,7 @@ def multihead_self_attention_sizes(subject: Subject, case: tuple[int, int, int, 
     "components.attention_theta",
     task="multihead_self_attention",
     needs=[MHA_ROPE],
-    after=["components.rope", "components.rope_theta"],
+    after=["components.multihead_self_attention", "components.rope", "components.rope_theta"],
 )
 def attention_theta(subject: Subject) -> None:
     """The theta that is passed reaches the rotation inside attention.
@@ -138,7 +138,10 @@ def block_theta(subject: Subject) -> None:
     Usually broken by a block that does not pass theta on to its attention.
     """
     usual, other = (block_arguments(2, theta=theta) for theta in (10000.0, 10.0))
-    if same_numbers(_attempt(subject, BLOCK, usual), _attempt(subject, BLOCK, other)):
+    result = _attempt(subject, BLOCK, usual)
+    silent = {**usual["weights"], "attn.output_proj.weight": torch.zeros(24, 24)}
+    attends = not same_numbers(result, _attempt(subject, BLOCK, {**usual, "weights": silent}))
+    if attends and same_numbers(result, _attempt(subject, BLOCK, other)):
         raise CheckFailure(
             f"{BLOCK} does not pass theta on: theta 10000 and theta 10 give the same numbers;"
             " a correct block turns queries and keys with the theta it is given",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cs336_harness.assembly import ASSEMBLY, BuiltModel, build
+from cs336_harness.checks.configuration import MODEL_WORKS
 from cs336_harness.checks.judging import same_numbers
 from cs336_harness.checks.registry import check
 from cs336_harness.failures import CheckFailure
@@ -129,7 +130,7 @@ def counted_once(subject: Subject) -> None:
     "tying.both_uses",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["tying.one_parameter", "tying.counted_once", "tying.no_scale"],
+    after=[*MODEL_WORKS, "tying.one_parameter", "tying.counted_once", "tying.no_scale"],
 )
 def both_uses(subject: Subject) -> None:
     """Change the one Parameter, and look-up and head both change.
@@ -143,7 +144,7 @@ def both_uses(subject: Subject) -> None:
     "tying.no_scale",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["tying.one_parameter", "tying.untied", "configuration.raw_logits[get_transformer_lm]"],
+    after=["tying.one_parameter", "tying.untied_uses"],
 )
 def no_scale(subject: Subject) -> None:
     """With equal weights, tied and untied give equal logits: no scale belongs to one mode.
@@ -186,7 +187,15 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     "tying.gradients",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["tying.one_parameter", "tying.counted_once", "tying.both_uses", "tying.no_scale", "tying.untied"],
+    after=[
+        "tying.one_parameter",
+        "tying.counted_once",
+        "tying.both_uses",
+        "tying.no_scale",
+        "tying.untied",
+        "tying.untied_uses",
+        "information_flow.arguments_untouched",
+    ],
 )
 def gradients(subject: Subject) -> None:
     """The gradient of the shared weight is the sum of what look-up and head each send to it.
@@ -229,7 +238,7 @@ def _detached_or_copied(model: BuiltModel) -> str:
     return "a copy that each forward makes"
 
 
-@check("tying.optimiser_step", task="transformer_lm", needs=ASSEMBLY, after=["tying.gradients"])
+@check("tying.optimiser_step", task="transformer_lm", needs=ASSEMBLY, after=[*MODEL_WORKS, "tying.gradients"])
 def optimiser_step(subject: Subject) -> None:
     """One step of gradient descent over ``model.parameters()`` moves look-up and head alike.
 
@@ -253,7 +262,7 @@ def optimiser_step(subject: Subject) -> None:
 
 @check("tying.untied", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
 def untied(subject: Subject) -> None:
-    """An untied model has two vocabulary Parameters, and changing one moves only its own use.
+    """An untied model has two vocabulary Parameters, and what is written into one does not show in the other.
 
     Usually broken by tying whatever the flag says, or by two Parameters over one storage.
     """
@@ -267,20 +276,30 @@ def untied(subject: Subject) -> None:
         embedding.add_(1)
     if not torch.equal(head, before):
         raise CheckFailure(f"changing the untied model's {EMBEDDING} changes its {HEAD}; {lesson}", model.evidence())
-    model.load({**make_weights(UNTIED, seed=75)})
+
+
+@check(
+    "tying.untied_uses",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[*MODEL_WORKS, "tying.untied", "configuration.raw_logits[get_transformer_lm]"],
+)
+def untied_uses(subject: Subject) -> None:
+    """Changing the untied head moves the head's use alone: twice the head, twice the logits; no head, no logits.
+
+    Usually broken by a head that computes with the embedding whatever the flag says.
+    """
+    model = build(subject, UNTIED, make_weights(UNTIED, seed=75))
+    head = model.parameters[HEAD]
     plain = model.logits(IDS)
+    lesson = "with tie_embeddings False a correct head computes with its own matrix, and the look-up does not"
     with torch.no_grad():
         head.mul_(2)
     if not same_numbers(2 * plain, model.logits(IDS)):
         raise CheckFailure(
-            f"doubling the untied model's {HEAD} does not double its logits: the look-up moves too, or the head uses"
-            f" another matrix; {lesson}",
-            model.evidence(IDS),
+            f"doubling the untied model's {HEAD} does not double its logits; {lesson}", model.evidence(IDS)
         )
     with torch.no_grad():
         head.zero_()
     if model.logits(IDS).any():
-        raise CheckFailure(
-            f"the untied model has logits when its {HEAD} is zero: the head uses another matrix; {lesson}",
-            model.evidence(IDS),
-        )
+        raise CheckFailure(f"the untied model has logits when its {HEAD} is zero; {lesson}", model.evidence(IDS))

@@ -55,6 +55,16 @@ grouped_by_two = assembled(
 )
 
 
+def rounding(field: str, value: int) -> Any:
+    """Models that take another value in place of one of a size."""
+    instead = {"d_ff": 128, "d_model": 48, "vocab_size": 128, "num_kv_heads": 6, "num_layers": 1}[field]
+
+    def replaced(shape: DecoderShape) -> DecoderShape:
+        return shape.replace(**{field: instead}) if getattr(shape, field) == value else shape
+
+    return assembled(lambda shape: VariationModel(FINE, replaced(shape)))
+
+
 class Biased(VariationModel):
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__(FINE, shape)
@@ -130,6 +140,11 @@ VIOLATORS: list[tuple[str, Any, str]] = [
         (f"{field}_counts", ignoring(field, value), f"ignores {field}: {value} and .* give the same weights")
         for field, value in (("num_layers", 2), ("d_ff", 64), ("d_model", 24), ("vocab_size", 23))
     ),
+    *(
+        (f"other_size[{field}]", rounding(field, value), f"with {field} {value}: .* has the shape")
+        for field, value in (("d_ff", 100), ("d_model", 36), ("vocab_size", 29), ("num_kv_heads", 3))
+    ),
+    ("other_size[num_layers]", rounding("num_layers", 3), "with num_layers 3: .*has no entry of the name layers.1"),
     ("num_kv_heads_counts", grouped_by_two, "ignores num_kv_heads: 2 and 3 give the same weights"),
     (
         "num_heads_counts",

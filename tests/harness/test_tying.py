@@ -231,7 +231,7 @@ VIOLATORS: list[tuple[str, type[Model], str]] = [
     ("optimiser_step", NotInTheStep, "does not move the tied weight"),
     ("untied", AlwaysTied, "are one Parameter; with tie_embeddings False"),
     ("untied", UntiedOverOneStorage, "changing the untied model's token_embeddings.weight changes its lm_head.weight"),
-    ("untied", UntiedHeadUnused, "does not double its logits"),
+    ("untied_uses", UntiedHeadUnused, "does not double its logits"),
     ("load_state_dict", LoadParts, "after load_state_dict, .* two Parameters of equal values"),
     ("load_state_dict", LoadsNothing, "does not have the values that were loaded"),
     ("safetensors", PartsWithoutStrict, "after a round trip through safetensors, .* two Parameters"),
