@@ -8,6 +8,7 @@ import typer
 
 from cs336_harness.commands.account import account
 from cs336_harness.commands.check import check
+from cs336_harness.commands.defects import defects
 from cs336_harness.commands.explain import explain
 from cs336_harness.commands.handout import handout
 from cs336_harness.commands.hint import hint
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (check, watch, explain, hint, account, writeup, handout):
+for command in (check, watch, explain, hint, defects, account, writeup, handout):
     app.command()(command)
 
 
