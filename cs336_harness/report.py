@@ -120,18 +120,33 @@ def _check_table(results: Sequence[Result]) -> RenderableType:
 
 
 def failure_block(result: Result, blocked: Sequence[Result] = (), hint: bool = False) -> RenderableType:
-    """One failure in full: what, the evidence, the diagnosis, and which checks wait for it."""
-    parts: list[RenderableType] = [
-        Text.assemble(("✗ ", "bold red"), (result.check.id, "bold"), ("  ", ""), (result.check.title, "dim")),
-        Padding(Text(result.message, "red"), (0, 0, 0, 2)),
-    ]
-    if result.failure is not None:
-        parts += [Padding(Text(line), (0, 0, 0, 4)) for line in result.failure.evidence.details]
-    if result.diagnosis is not None:
-        parts += [Padding(Text(line), (0, 0, 0, 2)) for line in result.diagnosis.lines(hint=hint)]
+    """One failure in full: what is wrong, where, how to see it; then the numbers, and which checks wait for it.
+
+    Where a known mistake explains the numbers, its words come before them.
+    """
+    diagnosis, numbers = _diagnosis_block(result, hint), _numbers_block(result)
+    named = result.diagnosis is not None and result.diagnosis.named
+    heading = Text.assemble(("✗ ", "bold red"), (result.check.id, "bold"), ("  ", ""), (result.check.title, "dim"))
+    parts = [heading, *(diagnosis + numbers if named else numbers + diagnosis)]
     if blocked:
         parts.append(Padding(Text(_blocked_line(blocked), "dim"), (0, 0, 0, 2)))
     return Padding(Group(*parts), (1, 0, 0, 0))
+
+
+def _diagnosis_block(result: Result, hint: bool) -> list[RenderableType]:
+    if result.diagnosis is None:
+        return []
+    first, *others = result.diagnosis.lines(hint=hint)
+    style = "red" if result.diagnosis.named else ""
+    return [Padding(Text(first, style), (0, 0, 0, 2)), *(Padding(Text(line), (0, 0, 0, 2)) for line in others)]
+
+
+def _numbers_block(result: Result) -> list[RenderableType]:
+    style = "" if result.diagnosis is not None and result.diagnosis.named else "red"
+    block: list[RenderableType] = [Padding(Text(result.message, style), (0, 0, 0, 2))]
+    if result.failure is not None:
+        block += [Padding(Text(line), (0, 0, 0, 4)) for line in result.failure.evidence.details]
+    return block
 
 
 def _blocked_line(blocked: Sequence[Result]) -> str:

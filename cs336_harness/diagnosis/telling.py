@@ -34,6 +34,11 @@ class Diagnosis:
             return "two mistakes: " + " and ".join(defect.name for defect in self.defects)
         return self.defects[0].name
 
+    @property
+    def named(self) -> bool:
+        """Whether a known mistake explains the failure, told here for the first time."""
+        return bool(self.defects) and self.told_before is None
+
     def lines(self, *, hint: bool = False) -> list[str]:
         """For a person: what is wrong, where, the evidence, the hint (its steps too, if asked for), and how to see it."""
         if self.told_before is not None:
