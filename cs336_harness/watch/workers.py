@@ -28,9 +28,6 @@ OFTEN_IMPORTED = ("numpy", "numpy.typing", "jaxtyping", "einops")
 MOST_PARTS = 4
 """Judges that share a job at most; each costs a fork and its own first call of everything."""
 
-PREPARED = ("components", "assembly", "slow_oracle", "configuration")
-"""Groups of checks that keep what the oracle gave. The others keep nothing, or take the oracle too long."""
-
 Tell = Callable[[Event], None]
 
 
@@ -174,10 +171,12 @@ def _load_ahead() -> None:
 
 
 def _serve_and_exit(requests: int, events: int, prepare: bool) -> None:
-    """The life of the server: a job per line, a fork per part; while idle, it works out reference results ahead."""
+    """The life of the server: a job per line, a fork per part; while it is idle, it works ahead."""
+    from cs336_harness.watch.ahead import work_ahead
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
-    chores = _references() if prepare else None
+    chores = work_ahead() if prepare else None
     unread = b""
     while True:
         if select.select([requests], [], [], None if chores is None else 0)[0]:
@@ -187,22 +186,9 @@ def _serve_and_exit(requests: int, events: int, prepare: bool) -> None:
             *lines, unread = (unread + received).split(b"\n")
             for line in lines:
                 _fork(Job.from_json(line.decode()), events)
-        elif chores is not None and next(chores, None) is None:
+        elif chores is not None and next(chores, "done") == "done":
             chores = None
             gc.freeze()
-
-
-def _references() -> Iterator[str]:
-    """Runs checks on the oracle itself, one per step, so that what they keep is there before a fork."""
-    from cs336_harness.checks import all_checks
-    from cs336_harness.checks.judging import REFERENCE
-    from cs336_harness.subject import Subject
-
-    oracle = Subject(REFERENCE, "the oracle")
-    for check in (item for item in all_checks().values() if item.group in PREPARED):
-        with contextlib.suppress(Exception):
-            check(oracle)
-        yield check.id
 
 
 def _fork(job: Job, events: int) -> None:
