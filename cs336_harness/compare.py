@@ -122,14 +122,14 @@ class Comparison:
         if first is not None:
             lines.append(f"first at {self.place(first)}")
         for flat in errors.flatten().argsort(descending=True)[:WORST_SHOWN].tolist():
-            index = _unravelled(flat, errors.shape)
+            index = unravelled(flat, errors.shape)
             if first is not None and bool(differs[index]):
                 got, wanted = float(self.actual[index]), float(self.expected[index])
                 lines.append(f"at {self.place(index)}: got {got:.6g}, a correct decoder gives {wanted:.6g}")
         return lines
 
 
-def _unravelled(flat: int, shape: torch.Size) -> tuple[int, ...]:
+def unravelled(flat: int, shape: torch.Size) -> tuple[int, ...]:
     """Where element number ``flat`` stands. (``torch.unravel_index`` imports for half a second.)"""
     index = []
     for size in reversed(shape):

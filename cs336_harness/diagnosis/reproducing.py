@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
+from cs336_harness.compare import unravelled
 from cs336_harness.defects import Place
 from cs336_harness.diagnosis.facts import entry_points_of, fact
 from cs336_harness.diagnosis.matching import Probe
@@ -70,7 +71,7 @@ def _told(probe: Probe, experiment: Experiment) -> list[str]:
 
 def _worst(seen: torch.Tensor, right: torch.Tensor) -> tuple[int, ...]:
     difference = (seen - right).abs().nan_to_num(nan=torch.inf)
-    return tuple(int(i) for i in torch.unravel_index(difference.argmax(), difference.shape)) if seen.ndim else ()
+    return unravelled(int(difference.argmax()), difference.shape)
 
 
 def _brief(observed: Observed) -> str:
