@@ -216,16 +216,27 @@ def attention_position_values(subject: Subject, case: tuple[list[int], int]) -> 
     cases={
         "time": torch.tensor([0, 4, 5, 9, 17]),
         "batch_time": torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11]]),
+        "as_many_rows_as_heads": torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11], [1, 2, 9, 12, 19]]),
         "none": None,
     },
 )
 def attention_position_shapes(subject: Subject, case: Tensor | None) -> float:
-    """Positions of shape (time,), of shape (batch, time) with rows that differ, and none, which means 0, 1, 2, …"""
-    shape = "none" if case is None else f"of shape {tuple(case.shape)}"
-    teach = "a decoder that takes them turns row b by token_positions[b], and counts from 0 when there are none"
-    return judge_call(
-        subject, MHA_ROPE, what=f"positions {shape}", teach=teach, **rotary_attention_arguments(case, theta=500.0)
-    )
+    """Positions of shape (time,), of shape (batch, time) with rows that differ, and none, which means 0, 1, 2, …
+
+    As many rows as heads is a case of its own: cosines of shape (batch, time, …) then line up with the heads without an
+    error, and each head is turned by another row's positions.
+    """
+    batch = len(case) if case is not None and case.ndim == 2 else 2
+    arguments = rotary_attention_arguments(case, theta=500.0, batch=batch)
+    if case is None:
+        what, teach = "no positions", "a decoder that does without counts 0, 1, 2, …"
+    else:
+        what = f"{batch} rows, 3 heads, positions of shape {tuple(case.shape)}"
+        teach = (
+            "a decoder that takes them turns row b by token_positions[b]: cos and sin of (batch, time, …) get an axis for"
+            " the heads"
+        )
+    return judge_call(subject, MHA_ROPE, what=what, teach=teach, **arguments)
 
 
 def _rotary_for_batch(batch: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from test_components_beyond import (
     refuses_axes,
 )
 from torch import Tensor
-from variations import COVERING, VariationAdapters
+from variations import COVERING, Variation, VariationAdapters
 
 from cs336_harness.checks import all_checks
 
@@ -69,6 +69,18 @@ def test_leading_axes(name: str) -> None:
         assert outcome == "advisory" or len(failed) == 1
 
 
+class LinedUpWithHeads(Variation):
+    """Cosines of (batch, time, …) against queries of (batch, heads, time, …), where that is no error."""
+
+    def rotate(self, x: Tensor, positions: Tensor, theta: float, *, inside: bool = False) -> Tensor:
+        if x.shape[0] == x.shape[1] == positions.shape[0] and positions.ndim == 3:
+            positions = positions.squeeze(1)[None]
+        return super().rotate(x, positions, theta, inside=inside)
+
+
+lined_up_with_heads = VariationAdapters(LinedUpWithHeads()).run_multihead_self_attention_with_rope
+
+
 def positions_needed(token_positions: Tensor, **rest: Any) -> Tensor:
     return RIGHT.run_multihead_self_attention_with_rope(token_positions=token_positions + 0, **rest)
 
@@ -84,6 +96,7 @@ ADVISORY: list[tuple[str, Any]] = [
         broken(**{AFTER_ROPE: attention_with(token_positions=lambda p: p if p is None else p + 0 * p.size(1))}),
     ),
     ("attention_position_shapes[batch_time]", attention_positions_of(lambda p: p[:1] if p.ndim == 2 else p)),
+    ("attention_position_shapes[as_many_rows_as_heads]", broken(**{AFTER_ROPE: lined_up_with_heads})),
     ("attention_position_shapes[none]", broken(**{AFTER_ROPE: positions_needed})),
     ("rope_other_shapes[positions_by_row_and_head]", positions_of(lambda p: p[0] if p.shape == (2, 3, 5) else p)),
     (
