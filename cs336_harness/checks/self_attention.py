@@ -83,10 +83,10 @@ def _attempt(subject: Subject, entry_point: str, arguments: dict[str, Any]) -> T
     task="multihead_self_attention",
     needs=[MHA],
     after=["components.multihead_self_attention"],
-    cases={"one_head": (10, 1, 2, 3), "five_heads_of_six": (30, 5, 3, 7), "two_heads_of_nine": (18, 2, 3, 4)},
+    cases={"one_head": (10, 1, 2, 3), "five_heads_of_six": (30, 5, 3, 7), "two_heads_of_ten": (20, 2, 3, 4)},
 )
 def multihead_self_attention_sizes(subject: Subject, case: tuple[int, int, int, int]) -> float:
-    """Other widths, head counts, batches and lengths: no two of them equal.
+    """Other widths, head counts, batches and lengths: no two of them equal, the head size even as RoPE needs it.
 
     Usually broken by a size written into the code, or by two axes exchanged that happen to be equal elsewhere.
     """
@@ -233,8 +233,8 @@ def attention_position_shapes(subject: Subject, case: Tensor | None) -> float:
     else:
         what = f"{batch} rows, 3 heads, positions of shape {tuple(case.shape)}"
         teach = (
-            "a decoder that takes them turns row b by token_positions[b]: cos and sin of (batch, time, …) get an axis for"
-            " the heads"
+            "a decoder that takes them turns row b by token_positions[b]: cos and sin of (batch, time, …) get an axis"
+            " for the heads"
         )
     return judge_call(subject, MHA_ROPE, what=what, teach=teach, **arguments)
 

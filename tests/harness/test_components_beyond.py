@@ -273,7 +273,7 @@ CASES: dict[str, Any] = {
     "attention_sizes[batch_and_heads]": attention_wrong_when(lambda Q, V, _: narrow(Q, V) and Q.shape[:2] == (2, 4)),
     "multihead_self_attention_sizes[one_head]": heads_wrong_when(lambda _, d_model: d_model == 10),
     "multihead_self_attention_sizes[five_heads_of_six]": heads_wrong_when(lambda heads, _: heads == 5),
-    "multihead_self_attention_sizes[two_heads_of_nine]": heads_wrong_when(lambda _, d_model: d_model == 18),
+    "multihead_self_attention_sizes[two_heads_of_ten]": heads_wrong_when(lambda _, d_model: d_model == 20),
     "rope_position_values[descending]": positions_of(lambda p: p.sort().values if p.ndim == 1 and p[0] == 12 else p),
     "rope_position_values[by_row]": positions_of(lambda p: p[[0, 1, 1]] if p.ndim == 2 else p),
     "rope_position_values[starting_late]": positions_of(lambda p: p + 1 if 10 < p.min() < 18 else p),
