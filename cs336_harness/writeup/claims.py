@@ -47,6 +47,7 @@ class Claim:
     table: int | None = None
     column: int | None = None
     each: bool = False
+    in_list: bool = False
     paragraph: str = ""
 
 

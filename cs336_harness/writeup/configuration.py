@@ -36,7 +36,7 @@ _LETTERS = {
     "f": "d_ff",
     "B": "batch_size",
 }
-_INTEGER = r"(\d{1,3}(?:,\d{3})+|\d+)(?![\d,]*\.\d)(?!\s*[×*·/^+-]\s*[\d(A-Za-z])(?![\w])"
+_INTEGER = r"(?<![\d,.])(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?!\d)(?!,\d{3}|\.\d)(?!\s*[×*·/^+-]\s*[\d(A-Za-z])(?![\w])"
 _ANY_NAME = "|".join(f"(?P<{key}>{pattern})" for key, pattern in _NAMES.items())
 _STATED = re.compile(
     rf"(?<![\w/])(?:{_ANY_NAME})(?![\w])\s*(?:\(\s*`?\w+`?\s*\)|,\s*\w\b)?\s*[:=]\s*{_INTEGER}", re.IGNORECASE
@@ -128,6 +128,7 @@ def row_configurations(block: TableBlock) -> dict[str, dict[str, int]]:
 def sizes_in(text: str) -> dict[str, int]:
     """The sizes that a text states as name and value, by their long names or their letters."""
     sizes = {_LETTERS[match.group(1)]: _number(match.group(2)) for match in _statements(_LETTER_STATED, text)}
+    sizes |= dict(_tuples(text))
     sizes |= {_key(match): _number(match.group(match.re.groups)) for match in _statements(_STATED, text)}
     return sizes
 
@@ -149,6 +150,17 @@ def _statements(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
             yield match
 
 
+def _tuples(text: str) -> Iterator[tuple[str, int]]:
+    """Sizes that are stated together: (V, T, L, D, F) = (50257, 1024, 48, 1600, 4288)."""
+    for names, values in re.findall(r"\(([A-Za-z_,\s]+)\)\s*=\s*\(([\d,\s]+)\)", text):
+        letters = [name.strip() for name in names.split(",")]
+        numbers = re.findall(r"\d{1,3}(?:,\d{3})+(?!\d)|\d+", values)
+        if len(letters) == len(numbers):
+            for letter, number in zip(letters, numbers, strict=True):
+                if key := size_named(letter):
+                    yield key, _number(number)
+
+
 class _Found:
     """What was stated where. Long names are believed before letters, and letters before prose."""
 
@@ -164,6 +176,8 @@ class _Found:
         text = block.content.text
         for match in _statements(_STATED, text):
             self._state(0, _key(match), _number(match.group(match.re.groups)), block.line)
+        for key, value in _tuples(text):
+            self._state(1, key, value, block.line)
         for match in _statements(_LETTER_STATED, text):
             self._state(1, _LETTERS[match.group(1)], _number(match.group(2)), block.line)
         for key, pattern in _PROSE:

@@ -29,10 +29,27 @@ def multiply_lines(findings: list[Finding]) -> list[Finding]:
 
 
 def partition(lines: list[Finding]) -> list[Finding]:
-    """Lines that share no multiply, the finest first: a line that others add up to is a subtotal."""
+    """Lines that share no multiply and leave none out, if there are such, without the subtotals among them."""
+    finest = sorted(lines, key=lambda finding: len(finding.role.components) if finding.role else 0)
+    return _exact_cover(finest, frozenset(MATMULS)) or _as_many_as_fit(finest)
+
+
+def _exact_cover(lines: list[Finding], open_multiplies: frozenset[str]) -> list[Finding] | None:
+    if not open_multiplies:
+        return []
+    first = min(open_multiplies)
+    for line in lines:
+        if line.role is not None and first in line.role.components and line.role.components <= open_multiplies:
+            others = _exact_cover(lines, open_multiplies - line.role.components)
+            if others is not None:
+                return [line, *others]
+    return None
+
+
+def _as_many_as_fit(lines: list[Finding]) -> list[Finding]:
     chosen: list[Finding] = []
     taken: frozenset[str] = frozenset()
-    for finding in sorted(lines, key=lambda finding: len(finding.role.components) if finding.role else 0):
+    for finding in lines:
         if finding.role is not None and not finding.role.components & taken:
             chosen.append(finding)
             taken |= finding.role.components

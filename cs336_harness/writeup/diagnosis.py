@@ -59,6 +59,9 @@ def diagnose(written: Written, role: Role) -> list[str]:
         if len(found) > _MOST_NAMED and size > 1 and precision:
             # So many fit because the number has too few digits, and one of them by name would be a guess.
             found = []
+        if precision and any(mistake.usual for combination in found for mistake in combination):
+            # On few digits an unusual mistake fits beside a usual one by chance.
+            found = [combination for combination in found if all(mistake.usual for mistake in combination)]
         named += found
         # An unusual mistake alone does not rule out two usual ones together.
         if named and (size > 1 or any(mistake.usual for mistake in named[0])):

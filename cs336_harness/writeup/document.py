@@ -20,7 +20,11 @@ _ACCOUNTING = re.compile(
     r"transformer[ _-]accounting|(?:transformer|lm)\b.*\baccounting|resource accounting|^accounting", re.I
 )
 _OTHER_ACCOUNTING = re.compile(r"adamw|training|optimi[sz]er", re.I)
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z(`$*\d~≈])|\n+")
+_LONGEST_FILE = 1_000_000
+_LONGEST_SENTENCE = 4000
+_LONGEST_INTRODUCTION = 2000
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z(`$*\d~≈])|\u2028|\n")
+_SHORTEST_WRAPPED_LINE = 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +37,12 @@ class Passage:
     heading: str
     intro: str
     label: Plain | None = None
+    in_list: bool = False
+    wraps: tuple[int, ...] = ()
+
+    def line_of(self, offset: int) -> int:
+        """The line that a place in the passage stands on; ``wraps`` are the places where it goes on to the next."""
+        return self.line + sum(wrap < offset for wrap in self.wraps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +91,7 @@ def read_text(path: Path) -> str:
         raise ValueError(f"{path} is empty")
     if b"\0" in content:
         raise ValueError(f"{path} is binary; the write-up is a Markdown file")
-    if len(content) > 4_000_000:
+    if len(content) > _LONGEST_FILE:
         raise ValueError(f"{path} is {len(content):,} bytes long; a write-up has a few pages")
     try:
         return content.decode("utf-8-sig")
@@ -177,22 +187,29 @@ class _Reader:
             raw = raw[match.end() :].lstrip("*_ ")
         content = plain(raw)
         if not in_list:
-            self.intro = content.text
+            self.intro = content.text[:_LONGEST_INTRODUCTION]
         yield from self._passages(content, line, in_list=in_list)
 
     def _passages(self, content: Plain, line: int, *, in_list: bool) -> Iterator[Passage]:
         start = 0
-        for end in [*(match.start() for match in _SENTENCE_END.finditer(content.text)), len(content.text)]:
-            piece = Plain(content.text[start:end], content.words[start:end])
-            newlines = content.text[:start].count("\n") + (len(piece.text) - len(piece.text.lstrip("\n")))
+        for end in [*_sentence_ends(content.text), len(content.text)]:
+            text = content.text[start:end]
+            indent = len(text) - len(text.lstrip())
+            newlines = content.text[: start + indent].count("\n")
+            wraps = tuple(match.start() for match in re.finditer("\n", text) if match.start() >= indent)
+            piece = Plain(text.replace("\n", " "), content.words[start:end].replace("\n", " "))
+            if len(piece.text) > _LONGEST_SENTENCE:
+                raise ValueError(f"has a sentence of {len(piece.text):,} characters on line {line}; break it up")
             if piece.text.strip():
                 label = _label(piece) if in_list or ":" in piece.text else None
-                yield Passage(line + newlines, piece, self.part, self._heading(), self.intro, label)
+                yield Passage(line + newlines, piece, self.part, self._heading(), self.intro, label, in_list, wraps)
             start = end
 
     def _code(self, token: Token) -> Iterator[Passage]:
         line = (token.map or [0])[0] + (2 if token.type == "fence" else 1)
         for offset, text in enumerate(token.content.splitlines()):
+            if len(text) > _LONGEST_SENTENCE:
+                raise ValueError(f"has a line of {len(text):,} characters, line {line + offset}; break it up")
             if text.strip():
                 piece = plain(text.replace("`", ""))
                 content = Plain(piece.text, piece.text)
@@ -216,8 +233,18 @@ class _Reader:
         return " / ".join(self.headings.values())
 
 
+def _sentence_ends(text: str) -> Iterator[int]:
+    """Where sentences end. The end of a line ends one too, unless the line is so long that it was only wrapped."""
+    for match in _SENTENCE_END.finditer(text):
+        line_start = text.rfind("\n", 0, match.start()) + 1
+        if match.group(0) != "\n" or match.start() - line_start < _SHORTEST_WRAPPED_LINE:
+            yield match.start()
+
+
 def _label(piece: Plain) -> Plain | None:
-    match = re.match(r"\s*([^:=]{1,80}?)\s*(?::|=(?=\s))", piece.text)
+    indent = len(piece.text) - len(piece.text.lstrip())
+    match = re.compile(r"([^:=]{1,80})(?::|=(?=\s))").match(piece.text, indent)
     if not match or re.search(r"\d[.,]\d", match.group(1)):
         return None
-    return Plain(piece.text[: match.end(1)], piece.text[: match.end(1)])
+    label = piece.text[: match.end(1)].rstrip()
+    return Plain(label, label)

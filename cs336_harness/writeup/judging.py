@@ -18,6 +18,8 @@ from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS, RATIO, SHARE
 from cs336_harness.writeup.sentences import claims_of_passage
 from cs336_harness.writeup.tables import claims_of_table
 
+_MOST_NUMBERS = 1000
+
 RIGHT, WRONG, MISSING, UNRECOGNISED = "right", "wrong", "missing", "not recognised"
 
 _TYING = re.compile(r"\btie[ds]?\b|\btying\b|\bshar(?:ed|ing) (?:the )?(?:weights?|matri(?:x|ces)|embedding)", re.I)
@@ -67,14 +69,23 @@ class _Books:
 def judge_claims(document: Document, configuration: Configuration) -> list[Finding]:
     """A finding for every number that says something about cost."""
     books = _books(document, configuration)
-    claims = [claim for claim in _claims(document) if claim.dimension != RATIO or claim.part == "e"]
-    findings = [_judge(claim, books) for claim in claims]
+    claims = list(_claims(document))
+    has_parts = bool(document.parts)
+    findings = [_judge(claim, books, has_parts) for claim in claims]
     return [_settled(finding, findings) for finding in findings]
 
 
 def _claims(document: Document) -> Iterator[Claim]:
+    read = 0
     for block in document.blocks:
-        yield from claims_of_table(block) if isinstance(block, TableBlock) else claims_of_passage(block)
+        for claim in claims_of_table(block) if isinstance(block, TableBlock) else claims_of_passage(block):
+            if claim.dimension != RATIO or claim.part == "e":
+                read += 1
+                yield claim
+            if read > _MOST_NUMBERS:
+                raise ValueError(
+                    f"holds more than {_MOST_NUMBERS:,} numbers; a written answer has at most a few hundred"
+                )
 
 
 def _books(document: Document, configuration: Configuration) -> _Books:
@@ -128,7 +139,7 @@ def _d_ff_by_the_same_rule(d_ff: int, d_model: int, other: int) -> int:
     return nearest_multiple_of_64(8 * other, 3)
 
 
-def _judge(claim: Claim, books: _Books) -> Finding:
+def _judge(claim: Claim, books: _Books, has_parts: bool) -> Finding:
     if claim.dimension == RATIO:
         return _judge_ratio(claim, books)
     number = _as_share(claim.number) if claim.dimension == SHARE and claim.number.dimension is None else claim.number
@@ -137,7 +148,7 @@ def _judge(claim: Claim, books: _Books) -> Finding:
     for role in roles:
         if number.matches(role.true):
             return Finding(claim, RIGHT, role)
-    if not roles or not _answerable(claim):
+    if not roles or not _answerable(claim, has_parts):
         return Finding(claim, UNRECOGNISED, None)
     nearest = min(roles, key=lambda role: _distance(number.value, role.true))
     return Finding(claim, WRONG, nearest)
@@ -207,9 +218,10 @@ def _tied_variants(claim: Claim, ledger: Ledger) -> list[Ledger]:
     return [ledger, true_ledger(shape, ledger.batch_size, ledger.sequence_length)]
 
 
-def _answerable(claim: Claim) -> bool:
+def _answerable(claim: Claim, has_parts: bool) -> bool:
     """Whether a number that fits nothing is a wrong answer, and not a remark about something else."""
-    if claim.dimension is None or (claim.part is None and not claim.firm):
+    outside = has_parts and claim.part is None
+    if claim.dimension is None or ((outside or (claim.in_list and claim.label)) and not claim.firm):
         return False
     if claim.dimension == BYTES and claim.number.value < 1000:
         return False

@@ -46,7 +46,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], tuple[frozenset[str], ...]], ...] = (
     # Weights times values before scores: "attention scores × V" is the second of the two.
     (
         (
-            rf"{_PROBABILITIES}{_TIMES}(?:values?|v)\b|\bscore-?v\b|\ba\s*[·@×*]?\s*v\b|\b{_ATTN}[\s_·@×*-]*v\b",
+            rf"{_PROBABILITIES}{_TIMES}(?:values?|v)\b|\bsoftmax\s*\([^)]*\)\s*v\b|\bscore-?v\b|\ba\s*[·@×*]?\s*v\b|\b{_ATTN}[\s_·@×*-]*v\b",
             rf"\bweighted[\s_-]*(?:sum|average|values?|combination){_OF_VALUES}|\b{_ATTN}[\s_-]*weighted\b",
             rf"\b{_ATTN}[\s_-]*(?:output[\s_-]*)?values?(?:[\s_-]*(?:multipl\w+|product|term))?\b(?!{_PROJ})",
             r"\bvalues?[\s_-]*(?:aggregation|mixing|multipl\w+|term)\b",
@@ -154,6 +154,7 @@ _PER_HEAD = re.compile(
     r"|\bnum_heads\b",
     re.IGNORECASE,
 )
+_LETTER = re.compile(r"\W*([qkvo])\W*", re.IGNORECASE)
 _PER_LAYER = re.compile(
     r"\b(?:per|each|every|one|single|a|for each)[\s_-]+(?:single |transformer |of the )?(?:block|layer)s?\b"
     r"|\b(?:block|layer)[\s_-]*(?:sub)?total\b|/\s?(?:layer|block)\b|\b[pf]_?block\b|\b(?:in_)?one_block\b"
@@ -192,15 +193,14 @@ def find_mentions(words: str) -> tuple[Mention, ...]:
 
 def readings_of_label(words: str) -> list[frozenset[str]]:
     """The sets of components that a label may stand for, the likeliest first; see ``readings_of_mentions``."""
+    if letter := _LETTER.fullmatch(words):
+        return [{"q": _Q, "k": _K, "v": _V, "o": _O}[letter.group(1).lower()]]
     return readings_of_mentions(find_mentions(words))
 
 
 def readings_of_mentions(mentions: Sequence[Mention]) -> list[frozenset[str]]:
     """The unions of some mentions. A group gives way to a member that is named beside it: "SwiGLU w1" is w1."""
-    first = [mention.readings[0] for mention in mentions]
-    kept = [
-        mention for mention, reading in zip(mentions, first, strict=True) if not any(other < reading for other in first)
-    ]
+    kept = without_groups(mentions)
     if not kept:
         return []
     unions: list[frozenset[str]] = []
@@ -209,6 +209,14 @@ def readings_of_mentions(mentions: Sequence[Mention]) -> list[frozenset[str]]:
         if union not in unions:
             unions.append(union)
     return unions
+
+
+def without_groups(mentions: Sequence[Mention]) -> list[Mention]:
+    """The mentions, less the groups that have a member named among them."""
+    first = [mention.readings[0] for mention in mentions]
+    return [
+        mention for mention, reading in zip(mentions, first, strict=True) if not any(other < reading for other in first)
+    ]
 
 
 def scopes_of(words: str) -> set[str]:

@@ -53,7 +53,8 @@ def slips(dimension: str, unit: str, ledger: Ledger, bytes_per_value: int, scope
     if dimension == BYTES:
         for other in (2, 8, 1, 4):
             if other != bytes_per_value:
-                phrase = f"at {other} bytes per {_FLOATS[bytes_per_value]}, which has {bytes_per_value}"
+                each = f"{other} byte{'s' if other > 1 else ''}"
+                phrase = f"at {each} per {_FLOATS[bytes_per_value]}, which has {bytes_per_value}"
                 yield Slip(f"bytes-{other}", phrase, Fraction(other, bytes_per_value), usual=other == 2)
         power = "kMGTP".find(unit[0]) + 1 if unit[:1] in ("k", "K", "M", "G", "T", "P") and unit[-1] == "B" else 0
         if power and unit[1] == "i":

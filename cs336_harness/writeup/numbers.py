@@ -56,9 +56,14 @@ _UNIT = (
     r"|(?P<ratio>times(?![A-Za-z])|-?\s?fold(?![A-Za-z])|×(?!\s*[\d(A-Za-z])|[xX](?![\w×])(?!\s*[\d(])))"
 )
 _SCALE = r"(?:(?P<scale>thousand|million|billion|trillion|quadrillion|mn|bn|tn|[kKMGBTPmb](?![A-Za-z0-9]))(?:\s|-)?\s?)"
+_NEAR = 60
+"""How many characters around a number may say what it is: "about", "factor of", an operator."""
+
 _MANTISSA = (
-    r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d{1,3}(?:\.\d{3}){2,}(?!\d)|\d{1,3}(?: \d{3}){2,}(?!\d)"
-    r"|\d+,\d{1,2}(?=\s?(?:[kKMGT]i?B\b|[MGT]?FLOP|billion|million|trillion|%|×\s?10|[eE]\d))|\d+\.\d+|\d+|\.\d+)"
+    r"(?:\d{1,3}(?:,\d{3}){1,9}(?:\.\d{1,20})?(?!\d)|\d{1,3}(?:\.\d{3}){2,9}(?!\d)"
+    r"|\d{1,3}(?: \d{3}){2,9}(?!\d)"
+    r"|\d{1,30},\d{1,2}(?=\s?(?:[kKMGT]i?B\b|[MGT]?FLOP|billion|million|trillion|%|×\s?10|[eE]\d))"
+    r"|\d{1,30}\.\d{1,30}|\d{1,30}(?!\d)|\.\d{1,30})"
 )
 _NUMBER = re.compile(
     rf"(?<![\w.,^])(?<![A-Za-z]-)(?P<mantissa>{_MANTISSA})"
@@ -151,12 +156,12 @@ def unit_of_header(header: str) -> Unit | None:
 
 
 def _written(text: str, match: re.Match[str]) -> Written | None:
-    before = text[: match.start()]
+    before = text[max(0, match.start() - _NEAR) : match.start()]
     end = match.end()
     unit = Unit(None, Fraction(1), "")
     if found := _SCALED_UNIT.match(text, end) or _SCALE_ALONE.match(text, end):
         unit, end = _unit(found), found.end()
-    rest = text[end:]
+    rest = text[end : end + _NEAR]
     if unit.name == "" and re.match(r"[A-Za-z_(√]", rest):
         return None
     mantissa, digits_after = _mantissa(match.group("mantissa"))
@@ -183,7 +188,7 @@ def _written(text: str, match: re.Match[str]) -> Written | None:
 
 
 def _make(text: str, span: tuple[int, int], value: Fraction, step: Fraction, unit: Unit) -> Written:
-    before, rest = text[: span[0]], text[span[1] :]
+    before, rest = text[max(0, span[0] - _NEAR) : span[0]], text[span[1] : span[1] + _NEAR]
     working = bool(re.match(r"\s*(?:[×*·/^]|\+\s*\(?[\dA-Za-z√]|[xX]\s*[\d(])", rest)) and not re.match(
         r"\s*/\s*[A-Za-z]", rest
     )

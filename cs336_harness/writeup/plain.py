@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 
+HARD_BREAK = "\u2028"
+"""What a line break that the author asked for becomes; a newline only wraps a line."""
+
 _FORMULA = re.compile(
     r"(?P<code>`+)(?P<inside>.+?)(?P=code)|\$\$(.+?)\$\$|\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
@@ -23,13 +26,14 @@ _LATEX = (
     (re.compile(r"\\(?:left|right|displaystyle|begin\{\w+\*?\}|end\{\w+\*?\}|big|Big|bigg|Bigg)(?![a-zA-Z])"), ""),
     (re.compile(r"\\(?:quad|qquad|[,;:! ])"), " "),
     (re.compile(r"\\([%_&#$|{}])"), r"\1"),
-    (re.compile(r"\\\\"), "\n"),
+    (re.compile(r"\\\\"), HARD_BREAK),
     (re.compile(r"&(?==|≈)"), ""),
     (re.compile(r"([_^])\{([^{}]*)\}"), r"\1\2"),
     (re.compile(r"[{}]|\\[a-zA-Z]+"), ""),
 )
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀ", "0123456789+-T")
+_FULL_WIDTH = str.maketrans("（），：；＝％～", "(),:;=%~")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 
@@ -72,7 +76,7 @@ def _is_formula(piece: str) -> bool:
 
 def _plain_prose(raw: str) -> str:
     raw = re.sub(r"<sup>\s*([^<]*?)\s*</sup>", r"^\1", raw)
-    raw = re.sub(r"<br\s*/?>", "\n", raw)
+    raw = re.sub(r"<br\s*/?>", HARD_BREAK, raw)
     raw = re.sub(r"</?[A-Za-z][^>]*>", "", raw)
     raw = re.sub(r"(?<!\d)10\s*\*\*\s*(?=-?\d)", "10^", raw)
     raw = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", raw)
@@ -100,7 +104,7 @@ def _latex(raw: str) -> str:
 
 def _characters(text: str) -> str:
     text = re.sub(r"(?<=10)([⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+)", lambda match: "^" + match.group(1).translate(_SUPERSCRIPTS), text)
-    text = text.replace("ᵀ", "^T").translate(_SUBSCRIPTS)
+    text = text.translate(_FULL_WIDTH).replace("ᵀ", "^T").translate(_SUBSCRIPTS)
     text = re.sub(r"(?<=\d)[\u00a0\u2009\u202f_'’](?=\d{3}(?!\d))", ",", text)
     text = text.replace("\u00a0", " ").replace("\u2009", " ").replace("\u202f", " ").replace("−", "-")
     text = (

@@ -7,15 +7,28 @@ from collections.abc import Iterator, Sequence
 
 from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim, dimensions_in, model_named
 from cs336_harness.writeup.document import Passage
-from cs336_harness.writeup.ledger import EVERYTHING
-from cs336_harness.writeup.mentions import Mention, find_mentions, readings_of_label, readings_of_mentions, scopes_of
+from cs336_harness.writeup.ledger import BLOCK, EVERYTHING
+from cs336_harness.writeup.mentions import (
+    Mention,
+    find_mentions,
+    readings_of_label,
+    readings_of_mentions,
+    scopes_of,
+    without_groups,
+)
 from cs336_harness.writeup.numbers import BYTES, FLOPS, OTHER, PARAMETERS, Written, find_numbers
 
 _COUNTED = (FLOPS, BYTES, PARAMETERS)
+_TIMES_LAYERS = re.compile(r"(?:[×*]|\btimes)\s*(?:L|\d{1,3})\s*(?:layers|blocks)?\s*[=≈]\s*$")
+_RESULT = re.compile(
+    r"\b(?:makes?|gives?|yields?|we get|we have|comes? to|adds? up to|amounts? to|sums? to|totals?|for a total of)"
+    r"\s+(?:a total of\s+|about\s+|roughly\s+|≈\s*|~\s*|\*{2})*$",
+    re.I,
+)
 _JOINED_BEHIND = re.compile(
     r"\s*(?:of (?:the |all |its )*(?:flops?|compute|cost|work|parameters)?)?\s*"
     r"(?:(?:is|are|was|were)\s+)?(?:goes?|go|spent|used|comes?|come|lies?|sits?)?\s*"
-    r"(?:in|into|on|for|to|from|by|with)\s+(?:the\s+|its\s+|all\s+)?(?:\w+\s+){0,2}",
+    r"(?:in|into|on|for|to|from|by|with|per)\s+(?:the\s+|its\s+|all\s+)?(?:\w+\s+){0,2}",
     re.I,
 )
 
@@ -31,20 +44,22 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
     mentions = find_mentions(content.words)
     scopes = scopes_of(content.words) or scopes_of(passage.heading.rpartition(" / ")[2])
     for number in numbers:
+        times_layers = _TIMES_LAYERS.search(content.text[max(0, number.start - 40) : number.start])
         readings, firm = _associated(number, numbers, mentions, content.words, label, label_end)
         yield Claim(
             number,
-            passage.line,
+            passage.line_of(number.start),
             passage.part,
-            number.dimension or _dimension_near(number, content.words, passage),
+            number.dimension or _dimension_near(number, _without_memory(content.words, numbers), passage),
             tuple(readings),
-            frozenset(scopes if len(scopes) == 1 else {"layer", "model"}),
+            frozenset({"model"} if times_layers else scopes if len(scopes) == 1 else {"layer", "model"}),
             (passage.label.text.strip() if passage.label else ""),
             content.words,
             firm,
             model=model_named(content.text) or model_named(passage.intro) or model_named(passage.heading),
             each=bool(re.search(r"\beach\b", content.words)),
             paragraph=passage.intro,
+            in_list=passage.in_list,
         )
 
 
@@ -60,11 +75,19 @@ def _dimension_near(number: Written, words: str, passage: Passage) -> str | None
     near = [(abs(place - number.end), name) for place, name in dimensions_in(words) if name in _COUNTED]
     if near:
         return min(near)[1]
-    for text in (passage.intro, passage.heading.rpartition(" / ")[2]):
+    for text in (passage.intro if passage.in_list else "", passage.heading.rpartition(" / ")[2]):
         said = [name for _, name in dimensions_in(text) if name in _COUNTED]
         if said:
             return said[0]
     return PART_DIMENSIONS.get(passage.part or "")
+
+
+def _without_memory(words: str, numbers: list[Written]) -> str:
+    """The words without the memory that other numbers state: GB behind one number says nothing of the next."""
+    for other in numbers:
+        if other.dimension == BYTES:
+            words = words[: other.start] + " " * (other.end - other.start) + words[other.end :]
+    return words
 
 
 def _associated(
@@ -83,10 +106,14 @@ def _associated(
         return label, True
     same = [other for other in numbers if other.dimension == number.dimension]
     run, counted, plain = _run_of(number, same, mentions, text)
-    if len(run) == len(counted):
-        run = [run[counted.index(number)]]
+    parts = [mention for mention in run if not mention.readings[0] >= BLOCK]
+    if len(parts) == len(counted) > 1:
+        run = [parts[counted.index(number)]]
     alternatives = [reading for mention in run for reading in mention.readings]
-    return list(dict.fromkeys([*readings_of_mentions(run), *alternatives])), plain and len(run) == 1
+    if _RESULT.search(text[max(0, number.start - 40) : number.start]):
+        return list(dict.fromkeys([EVERYTHING, *readings_of_mentions(run), *alternatives])), True
+    firm = plain and len({mention.readings for mention in without_groups(run)}) == 1
+    return list(dict.fromkeys([*readings_of_mentions(run), *alternatives])), firm
 
 
 def _run_of(

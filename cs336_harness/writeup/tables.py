@@ -51,6 +51,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
     around = f"{table.intro} {table.heading}"
     default = _table_dimension(table)
     columns = [_column(cell.text, around) for cell in table.header]
+    blocks_only = _holds_blocks_only(table)
     for row in table.rows:
         label, readings = _row_label(row.cells)
         model = model_named(row.cells[0].text)
@@ -71,7 +72,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
                         row.line,
                         table.part,
                         counted[1],
-                        tuple(_block_or_everything(what, table, scopes)),
+                        tuple(_block_or_everything(what, scopes, blocks_only=blocks_only)),
                         frozenset(scopes),
                         label or table.header[index].text.strip(),
                         f"{label} {table.header[index].text}",
@@ -189,16 +190,18 @@ def _row_label(cells: tuple[Plain, ...]) -> tuple[str, list[frozenset[str]]]:
     return first, readings
 
 
-def _block_or_everything(readings: list[frozenset[str]], table: TableBlock, scopes: set[str]) -> list[frozenset[str]]:
+def _block_or_everything(
+    readings: list[frozenset[str]], scopes: set[str], *, blocks_only: bool
+) -> list[frozenset[str]]:
     """A total below rows of one block is the block's; the word alone does not say it."""
     if not readings or readings[0] != EVERYTHING:
         return readings
     if scopes == {"layer"}:
         return [BLOCK]
-    outside = any(
-        not (reading <= BLOCK)
-        for row in table.rows
-        for reading in _row_label(row.cells)[1][:1]
-        if reading != EVERYTHING
-    )
-    return readings if outside else [*readings, BLOCK]
+    return [*readings, BLOCK] if blocks_only else readings
+
+
+def _holds_blocks_only(table: TableBlock) -> bool:
+    """Whether no row but a total names anything outside the blocks."""
+    named = (reading for row in table.rows for reading in _row_label(row.cells)[1][:1])
+    return all(reading <= BLOCK for reading in named if reading != EVERYTHING)
