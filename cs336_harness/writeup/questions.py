@@ -152,6 +152,8 @@ def _sum(findings: list[Finding], total: Answer) -> Answer:
 
 
 def _difference(difference: Fraction, lines: list[Finding]) -> str:
+    if wrong := sorted({finding.line for finding in lines if finding.verdict == WRONG}):
+        return f"correct line{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))} first"
     for finding in lines:
         value, _ = in_the_model(finding)
         if abs(abs(difference) - value) * 1000 <= value:
