@@ -18,8 +18,8 @@ def writeup(
 ) -> None:
     """Check a written answer to transformer_accounting against the configuration that it states.
 
-    Every number is right, wrong, missing or not recognised; a wrong one is told which usual mistake gives it. Exits with
-    0 when nothing is wrong or missing, 1 otherwise, 2 when the file cannot be judged.
+    Every number is right, wrong, missing or not recognised; a wrong one is told which usual mistake gives it. Exits
+    with 0 when nothing is wrong or missing, 1 otherwise, 2 when the file cannot be judged.
     """
     from cs336_harness.writeup.questions import judge_file
     from cs336_harness.writeup.report import judgement_json, report_lines
