@@ -104,10 +104,8 @@ def planned(checks: Iterable[Check], first: Iterable[str], changed: Iterable[str
 
 
 def wire(result: Any) -> Event:
-    """A result as plain data, with the words of its diagnosis."""
-    lines = {hint: result.diagnosis.lines(hint=hint) if result.diagnosis else [] for hint in (False, True)}
-    plain = result.to_json() | {"diagnosis": None}
-    return {**plain, "states": result.states, "lines": lines[False], "hint_lines": lines[True]}
+    """A result as plain data."""
+    return {**result.to_json(), "states": result.states}
 
 
 def tell_line(events: int, event: Event) -> None:

@@ -7,12 +7,15 @@ import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.registry import TASKS
+from cs336_harness.defects import all_defects
+from cs336_harness.diagnosis import Diagnosis
 from cs336_harness.failures import CheckFailure, Evidence
 from cs336_harness.progress import entry_points_of, progress_lines
 from cs336_harness.report import counts_line, failure_block, print_report
@@ -23,17 +26,6 @@ from cs336_harness.watch.workers import Workers
 KEYS = "Enter: again   h: hints   a: all checks   q: quit"
 GRACE = 2.0
 """Seconds past the time limit after which a judge that did not end itself is killed."""
-
-
-class Told:
-    """A diagnosis as it was worded in the process that made it."""
-
-    def __init__(self, lines: list[str], hint_lines: list[str]) -> None:
-        self._lines = {False: lines, True: hint_lines}
-
-    def lines(self, *, hint: bool = False) -> list[str]:
-        """The diagnosis for a person."""
-        return self._lines[hint]
 
 
 def result_of(event: Event) -> Result:
@@ -49,9 +41,14 @@ def result_of(event: Event) -> Result:
         blocked_by=event["blocked_by"],
         error_in_noise=event["error_in_noise"],
         failure=failure,
-        diagnosis=Told(event["lines"], event["hint_lines"]) if event["lines"] else None,
+        diagnosis=_diagnosis_of(event["diagnosis"]) if event["diagnosis"] else None,
         states=event["states"],
     )
+
+
+def _diagnosis_of(told: dict[str, Any]) -> Diagnosis:
+    defects = tuple(all_defects()[defect["name"]] for defect in told["defects"])
+    return Diagnosis(**{**told, "defects": defects, "reproducer": told["reproducer"].splitlines()})
 
 
 class Session:
@@ -171,12 +168,26 @@ class Session:
             self._workers.stop()
 
     def _take(self, result: Result) -> None:
+        self._point_to_the_same(result)
         self._results[result.check.id] = result
         if self._in_full:
             return
         if result.outcome == "failed":
             self._console.print(failure_block(result))
         self._show_task_when_through(result.check.task)
+
+    def _point_to_the_same(self, result: Result) -> None:
+        """A mistake that the other judge told already is told by reference: judges do not know of each other."""
+        if result.diagnosis is None or not result.diagnosis.named:
+            return
+        for other in self._results.values():
+            if (
+                other.diagnosis is not None
+                and other.diagnosis.named
+                and other.diagnosis.title == result.diagnosis.title
+            ):
+                result.diagnosis.told_before = other.check.id
+                return
 
     def _show_task_when_through(self, task: str) -> None:
         planned = [name for name in self._plan if all_checks()[name].task == task]

@@ -1,6 +1,7 @@
 """Watch: what a save runs first, what is printed when, and what a subject may do to the process that judges it."""
 
 import io
+import json
 import os
 import pty
 import queue
@@ -17,10 +18,13 @@ import torch
 from rich.console import Console
 
 from cs336_harness.checks import all_checks
+from cs336_harness.defects import all_defects, subject_of
+from cs336_harness.diagnosis import Diagnosis
 from cs336_harness.loading import HOME
-from cs336_harness.watch.judge import Job, planned
+from cs336_harness.suite import Suite
+from cs336_harness.watch.judge import Job, planned, wire
 from cs336_harness.watch.loop import folders
-from cs336_harness.watch.session import Session
+from cs336_harness.watch.session import Session, result_of
 from cs336_harness.watch.workers import CAN_FORK, ForkServer, FreshProcesses
 
 needs_fork = pytest.mark.skipif(not CAN_FORK, reason="this platform cannot fork a process that has torch loaded")
@@ -28,6 +32,9 @@ needs_fork = pytest.mark.skipif(not CAN_FORK, reason="this platform cannot fork 
 RIGHT = "import torch\n\ndef run_silu(in_features):\n    return in_features * torch.sigmoid(in_features)\n"
 WRONG = RIGHT.replace("in_features * ", "")
 SILU = "components.silu"
+
+KNOWN = "silu-is-gelu"
+MISTAKE = Diagnosis("feed-forward", "certain", (all_defects()[KNOWN],)).to_json()
 
 
 class Recorder:
@@ -66,15 +73,15 @@ class Watching:
         self.tell("loaded", fingerprints=dict.fromkeys(changed, "1"), changed=changed, plan=list(plan))
 
     def result(self, check: str = SILU, outcome: str = "passed", **fields: Any) -> None:
-        told: dict[str, Any] = {
+        told = {
             "message": "",
             "details": [],
             "blocked_by": None,
             "error_in_noise": None,
-            "lines": [],
-            "hint_lines": [],
+            "diagnosis": None,
+            "seconds": 0.0,
         }
-        told |= {"seconds": 0.0, "states": dict.fromkeys(all_checks()[check].needs, "filled")}
+        told |= {"states": dict.fromkeys(all_checks()[check].needs, "filled")}
         self.tell("result", id=check, outcome=outcome, **{**told, **fields})
 
     def take_text(self) -> str:
@@ -97,10 +104,10 @@ def test_what_failed_and_what_changed_is_judged_first() -> None:
 
 def test_a_failure_is_printed_the_moment_it_is_known(watching: Watching) -> None:
     watching.begin("run_silu", plan=(SILU, "components.swiglu"))
-    watching.result(outcome="failed", message="silu is off", details=["first at (0, 0)"], lines=["in silu"])
+    watching.result(outcome="failed", message="silu is off", details=["first at (0, 0)"], diagnosis=MISTAKE)
     text = watching.take_text()
     assert "✗ components.silu" in text
-    assert all(words in text for words in ("silu is off", "first at (0, 0)", "in silu"))
+    assert all(words in text for words in ("silu is off", "first at (0, 0)", "[silu-is-gelu]"))
 
 
 def test_a_touched_task_is_told_when_it_is_through_and_the_others_only_when_wrong(watching: Watching) -> None:
@@ -158,13 +165,32 @@ def test_an_endless_loop_is_placed_in_the_learners_own_file(watching: Watching, 
     assert "1 checks were not run after that" in text
 
 
+def test_a_result_reads_the_same_on_the_other_side(watching: Watching) -> None:
+    result = Suite(subject_of(all_defects()[KNOWN])).result(all_checks()[SILU])
+    told = result_of(json.loads(json.dumps(wire(result))))
+    assert told.diagnosis is not None
+    for hint in (False, True):
+        assert told.diagnosis.lines(hint=hint) == result.diagnosis.lines(hint=hint)
+    assert told.to_json() == result.to_json()
+
+
+def test_what_two_judges_find_out_is_told_once(watching: Watching) -> None:
+    watching.begin("run_silu", plan=(SILU, "components.swiglu"))
+    watching.result(outcome="failed", message="off", diagnosis=MISTAKE)
+    watching.take_text()
+    watching.result("components.swiglu", outcome="failed", message="off", diagnosis=MISTAKE)
+    assert "the same mistake as in components.silu: silu-is-gelu" in watching.take_text()
+
+
 def test_keys(watching: Watching) -> None:
     watching.begin("run_silu")
-    watching.result(outcome="failed", message="off", lines=["in silu"], hint_lines=["in silu", "look at the gate"])
+    watching.result(outcome="failed", message="off", diagnosis=MISTAKE)
     watching.tell("done")
     watching.take_text()
     assert watching.session.key("h")
-    assert "look at the gate" in watching.take_text()
+    text = watching.take_text()
+    assert all(step in text for step in all_defects()[KNOWN].steps)
+    assert f"  1. {all_defects()[KNOWN].steps[0]}" in text
     assert watching.session.key("\n")
     assert watching.session.key("a")
     assert [job.number for job in watching.workers.jobs] == [1, 2, 3]
