@@ -48,7 +48,8 @@ def result_of(event: Event) -> Result:
 
 def _diagnosis_of(told: dict[str, Any]) -> Diagnosis:
     defects = tuple(all_defects()[defect["name"]] for defect in told["defects"])
-    return Diagnosis(**{**told, "defects": defects, "reproducer": told["reproducer"].splitlines()})
+    fields: dict[str, Any] = {**told, "defects": defects, "reproducer": told["reproducer"].splitlines()}
+    return Diagnosis(**fields)
 
 
 class Session:

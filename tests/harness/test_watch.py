@@ -73,14 +73,8 @@ class Watching:
         self.tell("loaded", fingerprints=dict.fromkeys(changed, "1"), changed=changed, plan=list(plan))
 
     def result(self, check: str = SILU, outcome: str = "passed", **fields: Any) -> None:
-        told = {
-            "message": "",
-            "details": [],
-            "blocked_by": None,
-            "error_in_noise": None,
-            "diagnosis": None,
-            "seconds": 0.0,
-        }
+        told: dict[str, Any] = {"message": "", "details": [], "blocked_by": None, "seconds": 0.0}
+        told |= {"error_in_noise": None, "diagnosis": None}
         told |= {"states": dict.fromkeys(all_checks()[check].needs, "filled")}
         self.tell("result", id=check, outcome=outcome, **{**told, **fields})
 
