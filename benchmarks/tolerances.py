@@ -9,11 +9,13 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
+from cs336_harness.commands.session import prepare_torch
 
+prepare_torch()
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "harness")]
 
+import torch  # noqa: E402 (after prepare_torch)
 from variations import VARIATIONS, VariationAdapters  # noqa: E402 (the tests are no package)
 
 from cs336_harness.checks import all_checks  # noqa: E402

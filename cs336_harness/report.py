@@ -115,7 +115,7 @@ def _check_table(results: Sequence[Result]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False)
     for result in results:
         mark = Text(MARKS[result.outcome], STYLES[result.outcome])
-        table.add_row(mark, result.check.id, Text(f"{1000 * result.seconds:.0f} ms", "dim"))
+        table.add_row(mark, Text(result.check.id), Text(f"{1000 * result.seconds:.0f} ms", "dim"))
     return Padding(table, (1, 0, 0, 0))
 
 
