@@ -56,12 +56,12 @@ def uniform(weights: dict[str, Tensor]) -> None:
 
 
 def unrotated(weights: dict[str, Tensor]) -> None:
-    """Attention alone, in channels that an enormous theta leaves unrotated (under either way of pairing channels)."""
+    """Attention alone, in the channel of each head that an enormous theta turns least, however channels are paired."""
     only_attention(weights)
     for name, weight in list(weights.items()):
         if name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = weight.clone().unflatten(0, (-1, SMALL.d_head))
-            heads[:, [0, 1, SMALL.d_head // 2]] = 0
+            heads[:, :-1] = 0
             weights[name] = heads.flatten(0, 1)
 
 

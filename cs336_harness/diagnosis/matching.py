@@ -14,7 +14,7 @@ from cs336_harness.diagnosis.programs import EVERY, QUICK, can_show, candidates,
 from cs336_harness.subject import Subject
 
 SECONDS_FOR_PAIRS = 8.0
-"""How long pairs are tried before nothing is claimed."""
+"""How long pairs are tried for one subject before nothing is claimed."""
 
 SECONDS_FOR_A_BETTER_PAIR = 2.0
 
@@ -29,6 +29,7 @@ class Probe:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.told: dict[Defects, str] = {}
+        self.seconds_for_pairs = SECONDS_FOR_PAIRS
         self.answered: set[tuple[str, Defects]] = set()
         self._seen: dict[Experiment, Observed] = {}
 
@@ -107,16 +108,19 @@ def _spares_what_is_right(probe: Probe, name: str, defects: Defects) -> bool:
 
 def _first_pair(probe: Probe, name: str, experiments: list[Experiment], first: int) -> Defects | None:
     """The first pair that fits, unless a later one also spares the components that are right."""
-    deadline = time.monotonic() + SECONDS_FOR_PAIRS
+    started = time.monotonic()
+    deadline = started + probe.seconds_for_pairs
     second_best: Defects | None = None
     for pair, order in _likely_pairs(probe, name, experiments, first):
         if time.monotonic() > deadline:
             break
         if contradiction(*pair) is None and probe.fits(order, *pair):
-            if _spares_what_is_right(probe, name, pair):
-                return pair
-            second_best = second_best or pair
+            spares = _spares_what_is_right(probe, name, pair)
+            second_best = pair if spares else second_best or pair
+            if spares:
+                break
             deadline = min(deadline, time.monotonic() + SECONDS_FOR_A_BETTER_PAIR)
+    probe.seconds_for_pairs -= time.monotonic() - started
     return second_best
 
 

@@ -145,8 +145,8 @@ def _nearer(value: Tensor, experiment: Experiment, distance: float) -> bool:
 
 
 def apart(first: Tensor, second: Tensor) -> float:
-    """The largest difference; infinite when not the same elements are finite."""
-    if not bool((first.isfinite() == second.isfinite()).all()):
+    """The largest difference; infinite when the shapes differ or not the same elements are finite."""
+    if first.shape != second.shape or not bool((first.isfinite() == second.isfinite()).all()):
         return math.inf
     difference = (first - second).abs().nan_to_num(0.0, 0.0, 0.0)
     return float(difference.max()) if difference.numel() else 0.0

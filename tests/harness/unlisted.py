@@ -1,0 +1,395 @@
+"""Faults that the dictionary does not hold: a plain float32 decoder, broken in one place each, and where that place is.
+
+They must be caught and placed, and no known mistake may be claimed for them.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from variations import Variation, VariationAdapters, VariationModel
+
+from cs336_harness.defects import Place
+from cs336_harness.oracle_adapters import NORM_EPS, refuse_sizes_that_do_not_fit
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject import Subject
+
+UNLISTED: dict[str, tuple[Any, tuple[Place, ...]]] = {}
+"""Name -> adapters and the places that are right."""
+
+
+def unlisted(*places: Place) -> Callable[[type[Variation]], type[Variation]]:
+    """Registers a broken decoder; its docstring is the name."""
+
+    def register(cls: type[Variation]) -> type[Variation]:
+        UNLISTED[str(cls.__doc__).rstrip(".")] = (VariationAdapters(cls()), places)
+        return cls
+
+    return register
+
+
+def subject_of(name: str) -> Subject:
+    """The subject with that fault."""
+    return Subject(UNLISTED[name][0], name)
+
+
+def is_causal(allowed: Tensor | None) -> bool:
+    """Whether a mask comes from self-attention: the callers of attention alone give theirs more axes."""
+    return allowed is not None and allowed.ndim == 2
+
+
+class OtherMask(Variation):
+    def seen(self, allowed: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        return super().attend(Q, K, V, self.seen(allowed) if is_causal(allowed) else allowed)
+
+
+@unlisted(Place.MASK)
+class Window(OtherMask):
+    """A window of six positions."""
+
+    def seen(self, allowed: Tensor) -> Tensor:
+        return allowed.triu(-5)
+
+
+@unlisted(Place.MASK, Place.INFORMATION_FLOW)
+class Prefix(OtherMask):
+    """The first three positions see each other."""
+
+    def seen(self, allowed: Tensor) -> Tensor:
+        open_square = torch.zeros_like(allowed)
+        open_square[:3, :3] = True
+        return allowed | open_square
+
+
+@unlisted(Place.MASK, Place.INFORMATION_FLOW)
+class OneLeak(OtherMask):
+    """Position 2 sees position 4."""
+
+    def seen(self, allowed: Tensor) -> Tensor:
+        leaking = allowed.clone()
+        leaking[2:3, 4:5] = True
+        return leaking
+
+
+@unlisted(Place.MASK)
+class SecondHidden(OtherMask):
+    """The second position is seen by itself only."""
+
+    def seen(self, allowed: Tensor) -> Tensor:
+        hiding = allowed.clone()
+        hiding[2:, 1:2] = False
+        return hiding
+
+
+class OtherScores(Variation):
+    def scored(self, scores: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        scores = self.scored(Q @ K.transpose(-1, -2) / math.sqrt(Q.shape[-1]))
+        return self.softmax(scores if allowed is None else scores.masked_fill(~allowed, -torch.inf), -1) @ V
+
+
+@unlisted(Place.ATTENTION)
+class Temperature(OtherScores):
+    """Scores divided by a temperature of 1.1."""
+
+    def scored(self, scores: Tensor) -> Tensor:
+        return scores / 1.1
+
+
+@unlisted(Place.ATTENTION)
+class Clamped(OtherScores):
+    """Scores clamped to one."""
+
+    def scored(self, scores: Tensor) -> Tensor:
+        return scores.clamp(-1, 1)
+
+
+@unlisted(Place.POSITIONS, Place.ATTENTION, Place.HEADS, Place.MASK)
+class Alibi(OtherScores):
+    """A penalty for distance added to the scores."""
+
+    def scored(self, scores: Tensor) -> Tensor:
+        rows, columns = torch.arange(scores.shape[-2])[:, None], torch.arange(scores.shape[-1])
+        return scores - 0.1 * (rows - columns).abs()
+
+
+@unlisted(Place.MASK)
+class SmallFill(Variation):
+    """Hidden scores filled with -5."""
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        scores = Q @ K.transpose(-1, -2) / math.sqrt(Q.shape[-1])
+        return self.softmax(scores if allowed is None else scores.masked_fill(~allowed, -5.0), -1) @ V
+
+
+@unlisted(Place.ATTENTION)
+class CentredValues(Variation):
+    """The values' mean over the channels subtracted."""
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        return super().attend(Q, K, V - V.mean(-1, keepdim=True), allowed)
+
+
+class OtherHeads(Variation):
+    def merged(self, heads: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        result = super().attend(Q, K, V, allowed)
+        return self.merged(result) if is_causal(allowed) and result.shape[-3] > 1 else result
+
+
+@unlisted(Place.HEADS)
+class SilentHead(OtherHeads):
+    """The last head silent."""
+
+    def merged(self, heads: Tensor) -> Tensor:
+        kept = torch.ones(heads.shape[-3], 1, 1)
+        kept[-1] = 0
+        return heads * kept
+
+
+@unlisted(Place.HEADS)
+class HeadsRolled(OtherHeads):
+    """Each head's output written where the next one's belongs."""
+
+    def merged(self, heads: Tensor) -> Tensor:
+        return heads.roll(1, -3)
+
+
+@unlisted(Place.NORM)
+class LargeEps(Variation):
+    """An eps of 1e-3 in every norm."""
+
+    def rmsnorm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return super().rmsnorm(x, gain, 1e-3)
+
+
+@unlisted(Place.NORM)
+class MaximumNorm(Variation):
+    """The largest channel stands for the root mean square."""
+
+    def rmsnorm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return x / (x.abs().amax(-1, keepdim=True) + eps) * gain
+
+
+@unlisted(Place.POSITIONS)
+class Stretched(Variation):
+    """Positions halved, as in position interpolation."""
+
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        return super().angles(positions, d_head, theta) / 2
+
+
+@unlisted(Place.POSITIONS)
+class OtherBase(Variation):
+    """Twice the theta that was asked for."""
+
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        return super().angles(positions, d_head, 2 * theta)
+
+
+@unlisted(Place.POSITIONS)
+class Degrees(Variation):
+    """Angles in degrees."""
+
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        return super().angles(positions, d_head, theta) * math.pi / 180
+
+
+@unlisted(Place.FEED_FORWARD)
+class Slower(Variation):
+    """SiLU with half of x in the sigmoid."""
+
+    def silu(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(0.5 * x)
+
+
+@unlisted(Place.FEED_FORWARD)
+class SquaredGate(Variation):
+    """The gate squared."""
+
+    def swiglu(self, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
+        return self.linear(self.silu(self.linear(x, w1)) ** 2 * self.linear(x, w3), w2)
+
+
+@unlisted(Place.LINEAR)
+class Biased(Variation):
+    """A bias of 0.01 in every linear layer."""
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        return super().linear(x, weight) + 0.01
+
+
+class OtherBlock(Variation):
+    def joined(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def block(self, x: Tensor, weights: Mapping[str, Tensor], heads: tuple[int, int], theta: float) -> Tensor:
+        matrices = tuple(weights[f"attn.{name}_proj.weight"] for name in ("q", "k", "v", "output"))
+        normed = self.rmsnorm(x, weights["ln1.weight"], NORM_EPS)
+        x = self.joined(x, self.self_attention(normed, matrices, heads, torch.arange(x.shape[-2]), theta))  # ty: ignore
+        normed = self.rmsnorm(x, weights["ln2.weight"], NORM_EPS)
+        return self.joined(x, self.swiglu(normed, *(weights[f"ffn.w{i}.weight"] for i in (1, 2, 3))))
+
+
+@unlisted(Place.RESIDUAL)
+class Damped(OtherBlock):
+    """The stream damped to nine tenths around each sublayer."""
+
+    def joined(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        return 0.9 * x + sublayer
+
+
+@unlisted(Place.RESIDUAL, Place.ATTENTION)
+class HalfBranch(OtherBlock):
+    """Half of each sublayer's output added."""
+
+    def joined(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        return x + 0.5 * sublayer
+
+
+class OtherModel(Variation):
+    def transformer_lm(self, shape: DecoderShape, weights: Mapping[str, Tensor], token_ids: Tensor) -> Tensor:
+        return self.after(super().transformer_lm(shape, self.before(shape, dict(weights)), token_ids))
+
+    def before(self, shape: DecoderShape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return weights
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits
+
+
+def with_layers(weights: dict[str, Tensor], used: list[int]) -> dict[str, Tensor]:
+    """The weights with layer i replaced by layer used[i]."""
+    moved = {
+        f"layers.{to}." + name.split(".", 2)[2]: weight
+        for to, layer in enumerate(used)
+        for name, weight in weights.items()
+        if name.startswith(f"layers.{layer}.")
+    }
+    return {**weights, **moved}
+
+
+@unlisted(Place.LAYERS)
+class SecondLayerSkipped(OtherModel):
+    """The second layer's weights replaced by the first one's."""
+
+    def before(self, shape: DecoderShape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return with_layers(weights, [0, *([0] if shape.num_layers > 1 else []), *range(2, shape.num_layers)])
+
+
+@unlisted(Place.LAYERS)
+class LayersRolled(OtherModel):
+    """The last layer first, all others after it."""
+
+    def before(self, shape: DecoderShape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return with_layers(weights, [shape.num_layers - 1, *range(shape.num_layers - 1)])
+
+
+@unlisted(Place.EMBEDDING)
+class OddTokensNegated(OtherModel):
+    """The rows of odd tokens negated in the model."""
+
+    def before(self, shape: DecoderShape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        signs = 1 - 2 * (torch.arange(shape.vocab_size) % 2)[:, None]
+        return {**weights, "token_embeddings.weight": weights["token_embeddings.weight"] * signs}
+
+
+@unlisted(Place.FINAL_NORM)
+class GainSquared(OtherModel):
+    """The final norm's gain squared."""
+
+    def before(self, shape: DecoderShape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**weights, "ln_final.weight": weights["ln_final.weight"] ** 2}
+
+
+@unlisted(Place.FIRST_NORM)
+class FirstGainForgotten(OtherModel):
+    """The gains of ln1 alone forgotten in the model."""
+
+    def before(self, shape: DecoderShape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {n: torch.ones_like(w) if n.endswith("ln1.weight") else w for n, w in weights.items()}
+
+
+@unlisted(Place.SECOND_NORM)
+class SecondGainForgotten(OtherModel):
+    """The gains of ln2 alone forgotten in the model."""
+
+    def before(self, shape: DecoderShape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {n: torch.ones_like(w) if n.endswith("ln2.weight") else w for n, w in weights.items()}
+
+
+@unlisted(Place.HEAD, Place.POST_PROCESSING)
+class Warm(OtherModel):
+    """Logits divided by 0.7."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits / 0.7
+
+
+@unlisted(Place.POST_PROCESSING)
+class Raised(OtherModel):
+    """A constant added to all logits."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits + 0.1
+
+
+@unlisted(Place.POST_PROCESSING)
+class BestOnly(OtherModel):
+    """All but the five best logits set to -1e4."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits.masked_fill(logits < logits.topk(min(5, logits.shape[-1]), -1).values[..., -1:], -1e4)
+
+
+@unlisted(Place.INFORMATION_FLOW)
+class RowsMixed(OtherModel):
+    """A thousandth of the first row's logits in every row."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits + 1e-3 * logits[:1]
+
+
+@unlisted(Place.INFORMATION_FLOW, Place.POST_PROCESSING)
+class MeanOverTime(OtherModel):
+    """The mean of the logits over the positions subtracted."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits - 1e-2 * logits.mean(1, keepdim=True)
+
+
+class HalfDetached(VariationModel):
+    """Only half of the shared weight's rows take a gradient through the head."""
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        named = self.named()
+        shared = named["token_embeddings.weight"]
+        half = torch.cat([shared[: len(shared) // 2], shared[len(shared) // 2 :].detach()])
+        if not self.shape.tie_embeddings:
+            half = named["lm_head.weight"]
+        apart = self.shape.replace(tie_embeddings=False)
+        return self.variation.transformer_lm(apart, {**named, "lm_head.weight": half}, token_ids)
+
+
+class HalfDetachedAdapters(VariationAdapters):
+    def get_transformer_lm(self, **sizes: Any) -> VariationModel:
+        refuse_sizes_that_do_not_fit(DecoderShape(norm_eps=NORM_EPS, **sizes))
+        return HalfDetached(self.variation, DecoderShape(norm_eps=NORM_EPS, **sizes))
+
+
+class AtMostTwoLayers(VariationAdapters):
+    def get_transformer_lm(self, **sizes: Any) -> VariationModel:
+        return super().get_transformer_lm(**{**sizes, "num_layers": min(2, sizes["num_layers"])})
+
+
+UNLISTED["only half of the shared weight learns through the head"] = (HalfDetachedAdapters(Variation()), (Place.TYING,))
+UNLISTED["at most two layers are built"] = (AtMostTwoLayers(Variation()), (Place.CONFIGURATION,))
