@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """One function of ``adapters.py``: its name, its arguments in order, and how many the harness passes by position."""
+    """One function of ``adapters.py``: its name, its arguments in order, how many of them are passed by position."""
 
     name: str
     arguments: tuple[str, ...]

@@ -7,7 +7,7 @@ blocked, skipped or advisory check does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.fixture(scope="session")
-def suite(request: pytest.FixtureRequest) -> Iterator[Any]:
+def suite(request: pytest.FixtureRequest) -> Any:
     """The suite of the subject that this run judges."""
     from cs336_harness.loading import HOME, load
     from cs336_harness.suite import Suite
@@ -126,7 +126,7 @@ def suite(request: pytest.FixtureRequest) -> Iterator[Any]:
         pytest.exit(f"cs336: {error}", returncode=2)
     made = Suite(subject, diagnose=not request.config.getoption("no_diagnosis"))
     request.config.stash[SUITE] = made
-    yield made
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,7 @@ BUILT = {
     "mha": Case(
         FOUR_HEADS.replace(num_layers=3, rope_theta=100.0),
         2,
-        4,
+        5,
         "a correct get_transformer_lm passes every size and the theta on, and its model ends in raw logits",
     ),
     "mha-tied": Case(
@@ -80,7 +80,7 @@ BUILT = {
     "mqa-one-token": Case(
         MQA.replace(num_layers=1), 2, 1, "in a correct decoder no axis of size one goes: one token, one key/value head"
     ),
-    "mqa-eleven-layers": Case(TWO_HEADS.replace(num_layers=11, num_kv_heads=1), 1, 3, LAYER_ORDER),
+    "mqa-eleven-layers": Case(TWO_HEADS.replace(num_layers=11, num_kv_heads=1), 1, 4, LAYER_ORDER),
 }
 """Shapes that are asked for through ``get_transformer_lm``."""
 
