@@ -212,7 +212,12 @@ def _built(subject: Subject) -> BuiltModel:
     return build(subject, GQA_SHAPE, flow_weights(GQA_SHAPE))
 
 
-@check("information_flow.arguments_untouched", task="transformer_lm", needs=["run_transformer_lm"])
+@check(
+    "information_flow.arguments_untouched",
+    task="transformer_lm",
+    needs=["run_transformer_lm"],
+    after=["components.arguments_untouched[transformer_block]"],
+)
 def arguments_untouched(subject: Subject) -> None:
     """The caller's weights, their dict and the token ids are after the call what they were before it.
 
