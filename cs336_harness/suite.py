@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
@@ -57,11 +57,21 @@ class Result:
 
 
 class Suite:
-    """The checks of one subject. Results are kept: asking for a check twice, or for one it builds on, runs it once."""
+    """The checks of one subject. Results are kept: asking for a check twice, or for one it builds on, runs it once.
 
-    def __init__(self, subject: Subject, *, diagnose: bool = True) -> None:
+    ``before_diagnosis`` hears of each failure before its diagnosis, which takes longer.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        diagnose: bool = True,
+        before_diagnosis: Callable[[Result], None] | None = None,
+    ) -> None:
         self.subject = subject
         self.diagnose = diagnose
+        self._before_diagnosis = before_diagnosis
         self._results: dict[str, Result] = {}
         self._under_way: set[str] = set()
 
@@ -99,6 +109,8 @@ class Suite:
         elif check.advisory:
             result.outcome = "advisory"
         elif self.diagnose:
+            if self._before_diagnosis is not None:
+                self._before_diagnosis(result)
             result.diagnosis = self._diagnosis(check, result.failure)
         return result
 

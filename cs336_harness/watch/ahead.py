@@ -9,8 +9,8 @@ from cs336_harness.checks import all_checks
 from cs336_harness.checks.judging import REFERENCE
 from cs336_harness.checks.registry import TASKS
 from cs336_harness.contract import MODEL_ENTRY_POINTS
-from cs336_harness.diagnosis.observing import expected_of
-from cs336_harness.diagnosis.programs import candidates, program
+from cs336_harness.diagnosis.observing import expected_of, noise_of
+from cs336_harness.diagnosis.programs import EVERY, candidates, program
 from cs336_harness.progress import entry_points_of
 from cs336_harness.subject import Subject
 
@@ -19,16 +19,21 @@ PREPARED = ("components", "assembly", "slow_oracle", "configuration")
 
 
 def work_ahead() -> Iterator[None]:
-    """One short step at a time: the oracle's results for the checks, then what each known mistake shows."""
+    """One short step at a time: what the oracle gives for checks and for diagnoses, then what known mistakes show."""
     oracle = Subject(REFERENCE, "the oracle")
     for check in all_checks().values():
         if check.group in PREPARED:
             with contextlib.suppress(Exception):
                 check(oracle)
             yield
-    for name in (name for task in TASKS for name in entry_points_of(task)):
-        if name in MODEL_ENTRY_POINTS:
-            for defects in ((), *((defect,) for defect in candidates(name))):
-                for experiment in program(name):
-                    expected_of(experiment, defects)
-                yield
+    for name in EVERY:
+        for experiment in program(name):
+            expected_of(experiment)
+            noise_of(experiment)
+        yield
+    in_order = (name for task in TASKS for name in entry_points_of(task) if name in MODEL_ENTRY_POINTS)
+    for name in in_order:
+        for defect in candidates(name):
+            for experiment in program(name):
+                expected_of(experiment, (defect,))
+            yield

@@ -17,7 +17,7 @@ from cs336_harness.checks.registry import TASKS
 from cs336_harness.failures import CannotJudgeError
 from cs336_harness.loading import load
 from cs336_harness.progress import entry_points_of
-from cs336_harness.suite import Suite, select
+from cs336_harness.suite import Result, Suite, select
 from cs336_harness.watch.fingerprint import fingerprints
 
 Event = dict[str, Any]
@@ -78,7 +78,11 @@ def run_job(job: Job, part: int, events: int) -> None:
     changed = {name for name, digest in now.items() if job.known.get(name) != digest}
     plan = planned(select(job.keyword), job.first, changed)
     tell(event="loaded", fingerprints=now, changed=sorted(changed), plan=[check.id for check in plan])
-    suite = Suite(subject, diagnose=job.diagnose)
+
+    def tell_failure(result: Result) -> None:
+        tell(event="failure", id=result.check.id, message=result.message)
+
+    suite = Suite(subject, diagnose=job.diagnose, before_diagnosis=tell_failure)
     told: set[str] = set()
     for check in plan[part :: job.parts]:
         tell(event="running", check=check.id)
@@ -103,7 +107,7 @@ def planned(checks: Iterable[Check], first: Iterable[str], changed: Iterable[str
     return sorted(checks, key=rank)
 
 
-def wire(result: Any) -> Event:
+def wire(result: Result) -> Event:
     """A result as plain data."""
     return {**result.to_json(), "states": result.states}
 

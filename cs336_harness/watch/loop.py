@@ -18,6 +18,8 @@ from cs336_harness.loading import HOME, NOT_SEARCHED, locate
 from cs336_harness.watch.session import Session
 from cs336_harness.watch.workers import CAN_FORK, ForkServer, FreshProcesses
 
+TICK = 0.05
+"""Seconds between two looks at what takes long, while a job is running."""
 HARNESS = HOME / "cs336_harness"
 STEP_MS = 20
 """How long the disk must be quiet after a change before it counts as saved: an editor writes more than once."""
@@ -59,10 +61,10 @@ def watch(
 
 def _take(inbox: queue.Queue[tuple[str, Any]], session: Session, console: Console) -> bool:
     """Handles one thing that happened; False when the watch is over."""
+    session.tick()
     try:
-        kind, what = inbox.get(timeout=0.5)
+        kind, what = inbox.get(timeout=TICK if session.live else None)
     except queue.Empty:
-        session.tick()
         return True
     if kind == "key":
         return session.key(what)

@@ -24,6 +24,8 @@ from cs336_harness.watch.judge import Event, Job
 from cs336_harness.watch.workers import Workers
 
 KEYS = "Enter: again   h: hints   a: all checks   q: quit"
+PATIENCE = 0.15
+"""Seconds that a diagnosis may take before the bare failure is printed."""
 GRACE = 2.0
 """Seconds past the time limit after which a judge that did not end itself is killed."""
 
@@ -87,6 +89,7 @@ class Session:
         self._open: set[int] = set()
         self._results: dict[str, Result] = {}
         self._troubled: set[str] = set()
+        self._in_diagnosis: dict[str, tuple[str, float]] = {}
 
     @property
     def live(self) -> bool:
@@ -149,9 +152,11 @@ class Session:
                 self._known = event["fingerprints"]
                 self._changed = set(event["changed"])
                 self._plan = event["plan"]
-                self._results = {}
+                self._results, self._in_diagnosis = {}, {}
             case "running":
                 self._running[part] = event["check"]
+            case "failure" if event["id"] not in self._results:
+                self._in_diagnosis[event["id"]] = (event["message"], time.monotonic())
             case "result" if event["id"] not in self._results:
                 self._take(result_of(event))
             case "unreadable":
@@ -164,13 +169,18 @@ class Session:
                 self._cut_short(part, event["status"])
 
     def tick(self) -> None:
-        """Kills a job that is silent for longer than the time limit allows."""
+        """Kills a job that is silent for too long; prints a bare failure when its diagnosis takes long."""
         if self._live and time.monotonic() - self._last_event > self._timeout + GRACE:
             self._workers.stop()
+        for name, (message, since) in list(self._in_diagnosis.items()):
+            if time.monotonic() - since > PATIENCE and not self._in_full:
+                del self._in_diagnosis[name]
+                self._console.print(Text(f"✗ {name}  {message}; looking for the mistake behind it", "red"))
 
     def _take(self, result: Result) -> None:
         self._point_to_the_same(result)
         self._results[result.check.id] = result
+        self._in_diagnosis.pop(result.check.id, None)
         if self._in_full:
             return
         if result.outcome == "failed":
@@ -182,11 +192,8 @@ class Session:
         if result.diagnosis is None or not result.diagnosis.named:
             return
         for other in self._results.values():
-            if (
-                other.diagnosis is not None
-                and other.diagnosis.named
-                and other.diagnosis.title == result.diagnosis.title
-            ):
+            told = other.diagnosis
+            if told is not None and told.named and told.title == result.diagnosis.title:
                 result.diagnosis.told_before = other.check.id
                 return
 

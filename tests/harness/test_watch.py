@@ -176,6 +176,23 @@ def test_what_two_judges_find_out_is_told_once(watching: Watching) -> None:
     assert "the same mistake as in components.silu: silu-is-gelu" in watching.take_text()
 
 
+def test_a_failure_whose_diagnosis_takes_long_is_told_before_it(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching.begin("run_silu")
+    watching.take_text()
+    watching.tell("failure", id=SILU, message="silu is off")
+    watching.session.tick()
+    assert watching.take_text() == ""
+    later = time.monotonic() + 1
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    watching.session.tick()
+    assert watching.take_text().startswith("✗ components.silu  silu is off; looking for the mistake behind it")
+    watching.result(outcome="failed", message="silu is off", diagnosis=MISTAKE)
+    watching.session.tick()
+    assert "looking" not in watching.take_text()
+
+
 def test_keys(watching: Watching) -> None:
     watching.begin("run_silu")
     watching.result(outcome="failed", message="off", diagnosis=MISTAKE)
