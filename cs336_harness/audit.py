@@ -38,7 +38,8 @@ class Audited:
     @property
     def margin(self) -> float | None:
         """The largest error in tolerances; None where the checks that fail compare no numbers."""
-        errors = [r.error_in_noise for r in self.results if r.check.id in self.failing and r.error_in_noise is not None]
+        failing = set(self.failing)
+        errors = [r.error_in_noise for r in self.results if r.check.id in failing and r.error_in_noise is not None]
         return max(errors) / TOLERANCE_IN_NOISE if errors else None
 
     def by_group(self) -> dict[str, int]:
@@ -51,7 +52,11 @@ def audit(*defects: type[Defect], checks: Iterable[Check] | None = None) -> Audi
     """Judges a subject with these defects by every required check that they can reach, or by the checks given."""
     suite = Suite(subject_of(*defects), diagnose=False)
     chosen = [check for check in all_checks().values() if within_reach(check, *defects)] if checks is None else checks
-    return Audited(defects, tuple(suite.run(chosen)))
+    audited = Audited(defects, tuple(suite.run(chosen)))
+    for result in audited.results:
+        if result is not audited.first:
+            result.failure = None  # it holds the tensors of its call
+    return audited
 
 
 def diagnosis_of(audited: Audited) -> Diagnosis | None:

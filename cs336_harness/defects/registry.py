@@ -206,6 +206,8 @@ def contradiction(*defects: type[Defect]) -> str | None:
     there.
     """
     for first, second in itertools.combinations(defects, 2):
+        if issubclass(first, second) or issubclass(second, first):
+            return f"{first.name} and {second.name} are, or hold, the same mistake"
         if layer_of(first) is layer_of(second) and _order(first, second) is None:
             shared = " and ".join(sorted(_shared_steps(first, second)))
             return f"{first.name} and {second.name} both replace {shared}"

@@ -35,13 +35,16 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
     """
     probe = probe_of(subject)
     with contextlib.suppress(Exception):
-        names = [name for name in programs_for(check) if probe.differing(name)]
-        for name in names:
-            found = match(probe, name, pairs=pairs and name == names[0])
+        unnamed: list[str] = []
+        for name in programs_for(check):
+            if not probe.differing(name):
+                continue
+            found = match(probe, name, pairs=pairs and not unnamed)
             if found is not None:
                 return _named(probe, name, check, found)
-        located = locate(probe, names[0]) if names else None
-        return None if located is None else _unnamed(probe, names[0], located)
+            unnamed.append(name)
+        located = locate(probe, unnamed[0]) if unnamed else None
+        return None if located is None else _unnamed(probe, unnamed[0], located)
     return None
 
 

@@ -122,7 +122,9 @@ def _ask(bench: Bench, rung: str, first: Experiment, seen: Tensor | None, *, rai
     if mixed:
         return Place.INFORMATION_FLOW, mixed
     if rung == "silent":
-        return _silent_model(bench, first, seen) if bench.name in ("run_transformer_lm", "built") else _silent_block(bench)
+        return (
+            _silent_model(bench, first, seen) if bench.name in ("run_transformer_lm", "built") else _silent_block(bench)
+        )
     if rung in ("one token", "equal scores", "no rotation", "attention"):
         return _attention(bench, rung, first.place)
     if rung == "feed-forward":
@@ -209,8 +211,9 @@ def _attention(bench: Bench, rung: str, place: Place) -> tuple[Place, str]:
             arguments[theta] = calls.HUGE_THETA
 
     if rung == "no rotation":
-        first, second = bench.output(surgery=attention_only), bench.output(
-            lambda arguments: arguments.update({theta: 7.0}), surgery=attention_only
+        first, second = (
+            bench.output(surgery=attention_only),
+            bench.output(lambda arguments: arguments.update({theta: 7.0}), surgery=attention_only),
         )
         if first is not None and second is not None and apart(first, second) == 0.0:
             return Place.POSITIONS, "theta has no effect"
@@ -255,7 +258,9 @@ def _layers(bench: Bench) -> str:
     right = [bench.agrees(shape=three, time=3, surgery=calls.only_layer(layer)) for layer in range(3)]
     if not any(right):
         return ""
-    return f"of three layers, layer {right.index(True)} alone is right" + ("" if all(right) else f", layer {right.index(False)} is not")
+    return f"of three layers, layer {right.index(True)} alone is right" + (
+        "" if all(right) else f", layer {right.index(False)} is not"
+    )
 
 
 def _zeroed(surgery: calls.Surgery, *endings: str) -> calls.Surgery:
@@ -350,7 +355,10 @@ def _still_heard(bench: Bench) -> tuple[Place, str] | None:
 
         after = bench.output(surgery=halved)
         if before is not None and after is not None and apart(before, after) > NEGLIGIBLE * float(before.abs().max()):
-            return place, f"although every sublayer is silenced, {endings[0].removesuffix('.weight')} still has an effect"
+            return (
+                place,
+                f"although every sublayer is silenced, {endings[0].removesuffix('.weight')} still has an effect",
+            )
     return None
 
 
@@ -392,7 +400,12 @@ def _after_the_head(bench: Bench) -> tuple[Place, str] | None:
         row = int(others.abs().amax((0, 1)).argmax())
         silent = float(alone[..., 3].abs().max()) <= small
         place = Place.HEAD if silent else Place.POST_PROCESSING
-        return place, f"a head of zeros but for row 3 gives logit {row} too" if not silent else f"row 3 of the head makes logit {row}"
+        return (
+            place,
+            f"a head of zeros but for row 3 gives logit {row} too"
+            if not silent
+            else f"row 3 of the head makes logit {row}",
+        )
     return None
 
 
@@ -441,7 +454,10 @@ def _before_the_head(bench: Bench) -> tuple[Place, str]:
         right = factor * bench.expected(time=1, surgery=calls.only_attention)
         if heard is not None and apart(heard, right) <= NEGLIGIBLE * float(right.abs().max()):
             return Place.HEAD, f"every logit is {factor:.4g} times what it must be"
-        return Place.NORM, f"behind the final norm the stream is {factor:.4g} times what it must be, and not there alone"
+        return (
+            Place.NORM,
+            f"behind the final norm the stream is {factor:.4g} times what it must be, and not there alone",
+        )
     return Place.FINAL_NORM, "the stream is right up to the final norm's input, and wrong behind it"
 
 

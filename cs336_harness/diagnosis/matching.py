@@ -32,12 +32,20 @@ class Probe:
         self.seconds_for_pairs = SECONDS_FOR_PAIRS
         self.answered: set[tuple[str, Defects]] = set()
         self._seen: dict[Experiment, Observed] = {}
+        self._seconds: dict[Experiment, float] = {}
 
     def see(self, experiment: Experiment) -> Observed:
         """What the experiment shows of the subject."""
         if experiment not in self._seen:
+            started = time.perf_counter()
             self._seen[experiment] = observe(self.subject, experiment)
+            self._seconds[experiment] = time.perf_counter() - started
         return self._seen[experiment]
+
+    def cost(self, experiment: Experiment) -> float:
+        """Seconds that the experiment took."""
+        self.see(experiment)
+        return self._seconds[experiment]
 
     def differing(self, name: str) -> list[Experiment]:
         """The experiments of a program on which the subject is not what the oracle is."""
@@ -69,11 +77,10 @@ def _silent(defect: type[Defect], experiment: Experiment) -> bool:
 def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -> Match | None:
     """The defects that explain a whole program, or None. ``given`` ones are known to be there already."""
     experiments = probe.telling(name)
-    leaving = [i for i, experiment in enumerate(experiments) if not same(probe.see(experiment), experiment, given)]
+    leaving = [experiment for experiment in experiments if not same(probe.see(experiment), experiment, given)]
     if not leaving or all(probe.see(experiment).text == RAISED for experiment in experiments):
         return None
-    first = leaving[0]
-    order = [experiments[first], *experiments[:first], *experiments[first + 1 :]]
+    order = sorted(leaving, key=probe.cost) + [experiment for experiment in experiments if experiment not in leaving]
     alone = [
         defect
         for defect in candidates(name)
@@ -83,7 +90,7 @@ def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -
         return Match(tuple(_most_consistent(probe, name, alone)))
     if not pairs or given:
         return None
-    found = _first_pair(probe, name, experiments, first)
+    found = _first_pair(probe, name, experiments, experiments.index(leaving[0]))
     return Match(found, together=True) if found else None
 
 
@@ -91,7 +98,9 @@ def _most_consistent(probe: Probe, name: str, alone: list[type[Defect]]) -> list
     """Of several that fit, those that explain the most of what the other entry points show as well."""
     for others in (QUICK, EVERY):
         if len(alone) > 1:
-            explained = {defect: _explained(probe, defect, [other for other in others if other != name]) for defect in alone}
+            explained = {
+                defect: _explained(probe, defect, [other for other in others if other != name]) for defect in alone
+            }
             alone = [defect for defect in alone if explained[defect] == max(explained.values())]
     return alone
 
@@ -103,7 +112,9 @@ def _explained(probe: Probe, defect: type[Defect], names: list[str]) -> int:
 def _spares_what_is_right(probe: Probe, name: str, defects: Defects) -> bool:
     """Whether the defects leave alone every single component that the subject has right."""
     right = [other for other in QUICK if other != name and not probe.differing(other)]
-    return all(probe.fits(probe.telling(other), defect) for other in right for defect in defects if can_show(defect, other))
+    return all(
+        probe.fits(probe.telling(other), defect) for other in right for defect in defects if can_show(defect, other)
+    )
 
 
 def _first_pair(probe: Probe, name: str, experiments: list[Experiment], first: int) -> Defects | None:

@@ -6,7 +6,7 @@ import functools
 
 from cs336_harness.checks import Check
 from cs336_harness.contract import MODEL_ENTRY_POINTS
-from cs336_harness.defects import Defect, real_defects
+from cs336_harness.defects import Defect, Place, real_defects
 from cs336_harness.defects.registry import layer_of
 from cs336_harness.diagnosis import facts, ladders
 from cs336_harness.diagnosis.observing import Experiment
@@ -53,6 +53,8 @@ def programs_for(check: Check) -> list[str]:
         return []
     if "get_transformer_lm" not in check.needs:
         return list(check.needs)
+    if check.id.startswith("slow_oracle.gradients"):
+        return ["tying", "built"]
     own = {"tying": ["tying", "configuration", "built"], "configuration": ["configuration", "built", "tying"]}
     return own.get(check.group, ["built", "configuration", "tying"])
 
@@ -67,7 +69,8 @@ def can_show(defect: type[Defect], name: str) -> bool:
     """Whether a defect can show in a program, by what it replaces."""
     layer = layer_of(defect)
     if layer is Oracle:
-        return name in MODEL_ENTRY_POINTS or name in ("built", "tying", "configuration")
+        here = name in MODEL_ENTRY_POINTS or name in ("built", "configuration")
+        return here or (name == "tying" and defect.place is Place.TYING)
     if layer is OracleModel:
         return name in ("built", "tying", "configuration")
     replaced = defect.overridden()

@@ -66,7 +66,10 @@ def _told(probe: Probe, experiment: Experiment) -> list[str]:
     place = _worst(seen.value, right.value)
     element = f"{shown}[{', '.join(map(str, place))}].item()" if place else f"{shown}.item()"
     lines.append(f"print({element})")
-    return [*lines, f"# a correct decoder gives {float(right.value[place]):.6g}, this one {float(seen.value[place]):.6g}"]
+    return [
+        *lines,
+        f"# a correct decoder gives {float(right.value[place]):.6g}, this one {float(seen.value[place]):.6g}",
+    ]
 
 
 def _worst(seen: torch.Tensor, right: torch.Tensor) -> tuple[int, ...]:

@@ -43,7 +43,13 @@ class Diagnosis:
         """For a person: what is wrong, where, the evidence, the hint (its steps too, if asked for), and how to see it."""
         if self.told_before is not None:
             return [f"the same mistake as in {self.told_before}: {self.title}"]
-        return [*self._what(), f"where: {self.where} ({self.confidence})", *self._evidence(), *self._hints(hint), *self._code()]
+        return [
+            *self._what(),
+            f"where: {self.where} ({self.confidence})",
+            *self._evidence(),
+            *self._hints(hint),
+            *self._code(),
+        ]
 
     def _what(self) -> list[str]:
         if not self.defects:

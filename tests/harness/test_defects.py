@@ -1,0 +1,168 @@
+"""The fault dictionary, and the suite judged by it: known mistakes are caught, named and placed; equals pass."""
+
+import itertools
+import random
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from cs336_harness import defects_page
+from cs336_harness.audit import Audited, audit, diagnosis_of
+from cs336_harness.checks import all_checks
+from cs336_harness.defects import (
+    Defect,
+    OracleDefect,
+    adapters_of,
+    all_defects,
+    contradiction,
+    real_defects,
+    subject_of,
+)
+from cs336_harness.diagnosis import diagnose_check
+from cs336_harness.failures import CheckFailure
+from cs336_harness.oracle_adapters import OracleAdapters
+from cs336_harness.recipes import RECIPES
+from cs336_harness.suite import Suite
+
+PAGE = (Path(__file__).parents[2] / "docs" / "DEFECTS.md").read_text()
+DICTIONARY, MATRIX = PAGE.split("## Which checks fail", 1)
+ROWS = {
+    cells[0]: cells[1:] for line in MATRIX.splitlines() if len(cells := [c.strip() for c in line.split("|")[1:-1]]) > 3
+}
+FIRST = {name: ROWS[name][1] for name in all_defects() if name in ROWS}
+"""The first check that each defect fails, as the page says."""
+
+SMALLEST_MARGIN = 10
+
+
+def test_the_dictionary_is_large_and_every_entry_teaches() -> None:
+    assert len(real_defects()) >= 250
+    for defect in all_defects().values():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", defect.name), defect.name
+        assert defect.explanation().endswith((".", ")")), defect.name
+        assert defect.hint, defect.name
+
+
+def test_oracle_defects_compute_attention_as_the_oracle_does() -> None:
+    quick, slow = OracleAdapters(OracleDefect), OracleAdapters()
+    for name in ("4d_scaled_dot_product_attention", "multihead_self_attention_with_rope"):
+        recipe = RECIPES[name]
+        arguments = recipe.arguments()
+        torch.testing.assert_close(
+            getattr(quick, recipe.entry_point)(**arguments), getattr(slow, recipe.entry_point)(**arguments)
+        )
+
+
+def named(name: str) -> type[Defect]:
+    return all_defects()[name]
+
+
+def test_two_defects_that_replace_the_same_step_are_refused() -> None:
+    reason = contradiction(named("causal-mask-missing"), named("causal-mask-hides-self"))
+    assert reason == "causal-mask-missing and causal-mask-hides-self both replace visible_keys"
+    with pytest.raises(ValueError, match="both replace visible_keys"):
+        adapters_of(named("causal-mask-missing"), named("causal-mask-hides-self"))
+
+
+def test_a_defect_cannot_be_there_twice_or_beside_one_that_holds_it() -> None:
+    merged, both = named("heads-merged-without-transpose"), named("heads-split-and-merged-without-transpose")
+    for pair in ((merged, merged), (merged, both), (both, merged)):
+        assert contradiction(*pair) is not None
+
+
+def test_two_defects_of_which_one_builds_on_the_other_are_both_there_in_either_order() -> None:
+    scaled, padded = named("embedding-scaled-up"), named("embedding-padding-row")
+    table, ids = torch.ones(3, 4), torch.tensor([0, 1])
+    for pair in itertools.permutations((scaled, padded)):
+        rows = adapters_of(*pair).run_embedding(vocab_size=3, d_model=4, weights=table, token_ids=ids)
+        assert rows.tolist() == [[0.0] * 4, [2.0] * 4]
+
+
+def test_defects_of_different_layers_are_in_one_decoder() -> None:
+    assert (
+        contradiction(named("causal-mask-missing"), named("tied-head-is-a-copy"), named("softmax-dim-ignored")) is None
+    )
+
+
+def test_the_page_lists_the_dictionary() -> None:
+    assert "\n".join(defects_page.dictionary(all_defects().values())) in DICTIONARY
+    assert set(FIRST) == {defect.name for defect in real_defects()}
+
+
+def test_every_known_mistake_fails_the_check_that_the_page_names() -> None:
+    passing = []
+    for name, check_id in FIRST.items():
+        try:
+            all_checks()[check_id](subject_of(named(name)))
+            passing.append(f"{name} passes {check_id}")
+        except CheckFailure:
+            pass
+    assert not passing
+
+
+def test_every_margin_on_the_page_is_ten_tolerances_or_more() -> None:
+    margins = {
+        name: float(cells[0].replace("∞", "inf")) for name, cells in ROWS.items() if re.match(r"[\d∞]", cells[0])
+    }
+    assert len(margins) > 180
+    assert {name: margin for name, margin in margins.items() if margin < SMALLEST_MARGIN} == {}
+
+
+ONE_FOR_EACH_PLACE = {str(defect.place): defect.name for defect in reversed(real_defects()) if defect.name in FIRST}
+
+
+@pytest.mark.parametrize("name", ONE_FOR_EACH_PLACE.values())
+def test_a_known_mistake_is_named_and_placed(name: str) -> None:
+    audited = audit(named(name), checks=[all_checks()[FIRST[name]]])
+    assert verdict(audited) == (name, str(named(name).place))
+
+
+def verdict(audited: Audited) -> tuple[str | None, str | None]:
+    """Name and place that the diagnosis gives."""
+    diagnosis = diagnosis_of(audited)
+    if diagnosis is None:
+        return None, None
+    return (diagnosis.defects[0].name if len(diagnosis.defects) == 1 else None), diagnosis.where
+
+
+@pytest.mark.parametrize("name", [name for name, defect in all_defects().items() if defect.equivalent is not None])
+@pytest.mark.slow
+def test_an_equivalent_variation_passes_every_required_check(name: str) -> None:
+    assert audit(named(name)).failing == []
+
+
+@pytest.mark.slow
+def test_every_known_mistake_is_named_and_placed() -> None:
+    wrong = []
+    for name, check_id in FIRST.items():
+        found = verdict(audit(named(name), checks=[all_checks()[check_id]]))
+        if found != (name, str(named(name).place)):
+            wrong.append((name, *found))
+    assert not wrong
+
+
+@pytest.mark.slow
+def test_the_matrix_of_the_page_is_what_the_suite_says() -> None:
+    sample = real_defects()[::8]
+    said = [cells(line) for line in defects_page.matrix(audit(defect) for defect in sample)][2:]
+    assert [(row, ROWS[row[0]]) for row in said if row[2:] != ROWS[row[0]][1:]] == []
+
+
+@pytest.mark.slow
+def test_of_two_mistakes_at_once_both_are_named() -> None:
+    draw = random.Random(2)
+    pairs = [pair for pair in (draw.sample(real_defects(), 2) for _ in range(20)) if contradiction(*pair) is None]
+    both = 0
+    for pair in pairs:
+        suite = Suite(subject_of(*pair))
+        results = list(suite.run(check for check in all_checks().values() if not check.advisory))
+        told = {d.name for result in results if result.diagnosis is not None for d in result.diagnosis.defects}
+        both += {defect.name for defect in pair} <= told
+    assert both >= 0.8 * len(pairs)
+
+
+def test_nothing_is_said_of_a_check_that_has_nothing_to_do_with_it() -> None:
+    check = all_checks()["components.rope"]
+    assert diagnose_check(subject_of(named("silu-is-relu")), check, CheckFailure("it failed")) is None

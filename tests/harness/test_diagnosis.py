@@ -1,0 +1,202 @@
+"""Diagnosis: silent on what is right, right on what it names, and a place for what it cannot name."""
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from unlisted import UNLISTED
+from unlisted import subject_of as unlisted_subject
+from variations import COVERING, VARIATIONS, Variation, VariationAdapters
+
+from cs336_harness.checks import all_checks
+from cs336_harness.contract import MODEL_ENTRY_POINTS
+from cs336_harness.defects import all_defects, subject_of
+from cs336_harness.diagnosis import Diagnosis, Probe, diagnose_check
+from cs336_harness.diagnosis.localising import locate
+from cs336_harness.diagnosis.matching import match
+from cs336_harness.diagnosis.programs import EVERY, program
+from cs336_harness.failures import CheckFailure
+from cs336_harness.subject import Subject
+from cs336_harness.suite import Result, Suite
+
+
+def first_failure(subject: Subject, *checks: str) -> Result:
+    """The first required check (or the first of those given) that fails and is not blocked."""
+    suite = Suite(subject, diagnose=False)
+    ids = checks or [check.id for check in all_checks().values() if not check.advisory]
+    return next(result for result in suite.run(all_checks()[name] for name in ids) if result.outcome == "failed")
+
+
+def diagnosis(subject: Subject, *checks: str, pairs: bool = False) -> Diagnosis:
+    result = first_failure(subject, *checks)
+    assert result.failure is not None
+    found = diagnose_check(subject, result.check, result.failure, pairs=pairs)
+    assert found is not None
+    return found
+
+
+def known(*names: str) -> Subject:
+    return subject_of(*(all_defects()[name] for name in names))
+
+
+@pytest.mark.parametrize("name", COVERING)
+def test_a_correct_decoder_differs_from_the_oracle_in_no_experiment(name: str) -> None:
+    probe = Probe(Subject(VariationAdapters(COVERING[name]), name))
+    assert [e.name for program_name in EVERY for e in probe.differing(program_name)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_no_correct_variation_is_named(name: str) -> None:
+    probe = Probe(Subject(VariationAdapters(VARIATIONS[name]), name))
+    assert [match(probe, program_name) for program_name in EVERY] == [None] * len(EVERY)
+
+
+def test_a_learner_reads_what_is_wrong_where_the_evidence_and_a_hint() -> None:
+    found = diagnosis(known("causal-mask-off-by-one"), "components.multihead_self_attention")
+    lines = found.lines()
+    assert lines[0] == (
+        "what is wrong: Every position also sees the next one, which is the very token it has to predict. "
+        " [causal-mask-off-by-one]"
+    )
+    assert lines[1] == "where: mask (certain)"
+    assert "evidence: position 0 notices a change at position 1, which comes later" in lines
+    assert "hint: Which diagonal does your triangle start on? Position 0 must see itself and nothing more." in lines
+    assert [line for line in found.lines(hint=True) if line.startswith("  1. ")]
+    assert found.title == "causal-mask-off-by-one"
+
+
+def test_the_json_has_the_promised_shape() -> None:
+    said = json.loads(json.dumps(diagnosis(known("silu-is-gelu"), "components.silu").to_json()))
+    assert said["where"] == "feed-forward"
+    assert said["defects"][0]["name"] == "silu-is-gelu"
+    assert said["defects"][0]["hint"]
+
+
+REPRODUCED = {
+    "norm-gain-forgotten": "components.rmsnorm",
+    "causal-mask-missing": "components.multihead_self_attention",
+    "final-norm-missing": "assembly.transformer_lm",
+    "tied-head-detached": "slow_oracle.gradients[mha-tied]",
+    "heads-not-validated": "configuration.refuses[heads_that_do_not_divide]",
+    "flops-head-forgotten": "accounting.forward_flops[mha]",
+}
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
+def test_the_reproducer_runs_as_pasted_and_prints_what_it_says(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subject = known(name)
+    lines = diagnosis(subject, REPRODUCED[name]).reproducer
+    module = ModuleType("adapters")
+    for entry_point in dir(subject.module):
+        if entry_point.startswith(("run_", "get_")):
+            setattr(module, entry_point, getattr(subject.module, entry_point))
+    monkeypatch.setitem(sys.modules, "adapters", module)
+    with torch.random.fork_rng(devices=[]):
+        exec("\n".join(lines), {})
+    printed, said = capsys.readouterr().out.strip(), lines[-1].rpartition("this one ")[2]
+    assert lines[-1].startswith("# a correct decoder gives ")
+    assert len(lines) <= 20
+    if said.replace(".", "").replace("-", "").replace("e", "").isdigit():
+        assert float(printed) == pytest.approx(float(said), rel=1e-4)
+    else:
+        assert printed == said or printed.startswith(said.removesuffix("..."))
+
+
+def test_two_mistakes_in_one_function_are_named_together() -> None:
+    found = diagnosis(known("norm-gain-forgotten", "norm-subtracts-mean"), "components.rmsnorm", pairs=True)
+    assert found.together
+    assert {defect.name for defect in found.defects} == {"norm-gain-forgotten", "norm-subtracts-mean"}
+    assert found.title.startswith("two mistakes: ")
+
+
+def test_a_second_mistake_behind_the_first_is_a_failure_of_its_own() -> None:
+    suite = Suite(known("silu-is-relu", "final-norm-missing"))
+    names = ("components.silu", "components.swiglu", "components.transformer_block", "assembly.transformer_lm")
+    outcomes = {name: suite.result(all_checks()[name]) for name in names}
+    assert [result.outcome for result in outcomes.values()] == ["failed", "blocked", "blocked", "failed"]
+    assert outcomes["assembly.transformer_lm"].diagnosis.title == "final-norm-missing"
+
+
+def test_the_same_mistake_is_told_once() -> None:
+    subject = known("causal-mask-missing")
+    diagnosis(subject, "components.multihead_self_attention")
+    again = diagnosis(subject, "information_flow.prefix_equivalence[short]")
+    assert again.lines() == ["the same mistake as in components.multihead_self_attention: causal-mask-missing"]
+
+
+@pytest.mark.parametrize("name", ["A window of six positions", "The last head silent", "The gate squared"])
+def test_a_fault_that_nobody_listed_is_placed_and_not_named(name: str) -> None:
+    check_placed(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNLISTED)
+def test_every_unlisted_fault_is_caught_and_placed_and_not_named(name: str) -> None:
+    check_placed(name)
+
+
+def check_placed(name: str) -> None:
+    found = diagnosis(unlisted_subject(name))
+    assert found.defects == ()
+    assert found.where in {str(place) for place in UNLISTED[name][1]}
+    assert found.evidence
+    assert found.reproducer
+
+
+def test_a_black_box_is_placed_through_the_model_alone() -> None:
+    places = {}
+    for name in (
+        "rope-direction-reversed",
+        "silu-is-tanh",
+        "last-layer-skipped",
+        "final-norm-missing",
+        "logits-centred",
+    ):
+        whole = subject_of(all_defects()[name]).module
+        alone = Subject(SimpleNamespace(run_transformer_lm=whole.run_transformer_lm), name)
+        found = locate(Probe(alone), "run_transformer_lm")
+        places[name] = None if found is None else str(found.place)
+    assert places == {
+        "rope-direction-reversed": "positions",
+        "silu-is-tanh": "feed-forward",
+        "last-layer-skipped": "layer order or count",
+        "final-norm-missing": "final norm",
+        "logits-centred": "post-processing",
+    }
+
+
+class Raises:
+    def __getattr__(self, name: str) -> Any:
+        def entry_point(*args: Any, **kwargs: Any) -> Any:
+            raise RecursionError("nothing works here")
+
+        return entry_point
+
+
+def test_a_subject_that_only_raises_is_not_named_and_nothing_is_raised() -> None:
+    subject = Subject(Raises(), "hopeless")
+    for check_id in ("components.rope", "assembly.transformer_lm", "tying.one_parameter", "accounting.flop_terms"):
+        found = diagnose_check(subject, all_checks()[check_id], CheckFailure("it raised"))
+        assert found is None or found.defects == ()
+
+
+def test_every_experiment_has_a_name_of_its_own_and_words_for_it() -> None:
+    beginnings = ("on ", "for ", "with ", "when ", "at ", "in ", "under ", "along ", "between ", "after ", "without ")
+    for name in EVERY:
+        names = [experiment.name for experiment in program(name)]
+        assert len(set(names)) == len(names)
+        assert [e.what for e in program(name) if not e.what.startswith(beginnings)] == []
+
+
+def test_a_subject_that_has_only_a_part_is_diagnosed_by_that_part() -> None:
+    right = VariationAdapters(Variation())
+    partial = SimpleNamespace(run_silu=lambda x: x, run_swiglu=right.run_swiglu)
+    found = diagnosis(Subject(partial, "partial"), "components.silu")
+    assert found.title == "silu-missing"
+    assert set(MODEL_ENTRY_POINTS) - set(vars(partial))
