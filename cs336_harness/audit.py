@@ -1,4 +1,4 @@
-"""The suite judged by its own dictionary: which checks each known mistake fails, by how much, and what the diagnosis says."""
+"""The suite judged by its own dictionary: which checks each known mistake fails, by how much, and what is said."""
 
 from __future__ import annotations
 

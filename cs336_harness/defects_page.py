@@ -1,4 +1,4 @@
-"""The dictionary of known mistakes as text: a listing, the matrix of mistakes by checks, the page that holds both, JSON."""
+"""The dictionary of known mistakes as text: a listing, the matrix of mistakes by checks, a page of both, JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,32 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from cs336_harness.audit import Audited
 from cs336_harness.checks.registry import GROUPS
 from cs336_harness.defects import Defect, Place
 
 COMMAND = "uv run cs336 defects --page docs/DEFECTS.md"
+
+
+PAGE = """\
+# Known mistakes
+
+{total} variations of the oracle, each a few lines in `cs336_harness/defects/`; {equivalent} of them change no output,
+are marked *equivalent*, and are never flagged. `cs336 defects NAME` shows one in full, with its hint. This page is
+written by `{command}` and held true by `tests/harness/test_defects.py`.
+
+{dictionary}
+
+## Which checks fail, and by how much
+
+*Margin*: the largest error of the failing checks, in tolerances (1 would just fail), to one digit; – where what fails
+is a fact and not a number. *First to fail*: the check whose failure is read, with the diagnosis; the others are blocked
+by it or show the same mistake from another side. Then the number of failing checks in each group.
+
+{matrix}
+"""
 
 
 def matches(defect: type[Defect], words: Iterable[str]) -> bool:
@@ -57,7 +77,7 @@ def rounded(margin: float | None) -> str:
 
 
 def matrix(audited: Iterable[Audited]) -> Iterator[str]:
-    """One row for each mistake: the first check that fails, how many of each group fail, and the margin, smallest first."""
+    """One row for each mistake, the smallest margin first: what fails first, and how many checks of each group fail."""
     rows = sorted((row for row in audited if row.defects[0].equivalent is None), key=_by_margin)
     yield "| known mistake | margin | first to fail | " + " | ".join(group.replace("_", " ") for group in GROUPS) + " |"
     yield "|---|---:|---|" + "---:|" * len(GROUPS)
@@ -77,32 +97,19 @@ def dictionary(defects: Iterable[type[Defect]]) -> Iterator[str]:
     yield "|---|---|---|"
     for defect in defects:
         reason = f" *Equivalent: {defect.equivalent}.*" if defect.equivalent is not None else ""
-        yield f"| {defect.name} | {defect.place} | {in_short(defect)}{reason} |".replace("·", "·")
+        yield f"| {defect.name} | {defect.place} | {in_short(defect)}{reason} |"
 
 
 def page(audited: Sequence[Audited]) -> str:
     """The page: dictionary, then matrix with margins."""
     defects = [row.defects[0] for row in audited]
-    equivalent = [defect for defect in defects if defect.equivalent is not None]
-    lines = [
-        "# Known mistakes",
-        "",
-        f"{len(defects)} variations of the oracle, each a few lines in `cs336_harness/defects/`; {len(equivalent)} of them",
-        "change no output, are marked *equivalent*, and are never flagged. `cs336 defects NAME` shows one in full, with its",
-        f"hint. This page is written by `{COMMAND}` and held true by `tests/harness/test_defects.py`.",
-        "",
-        *dictionary(defects),
-        "",
-        "## Which checks fail, and by how much",
-        "",
-        "*Margin*: the largest error of the failing checks, in tolerances (1 would just fail), to one digit; – where what",
-        "fails is a fact and not a number. *First to fail*: the check whose failure is read, with the diagnosis; the others",
-        "are blocked by it or show the same mistake from another side. Then the number of failing checks in each group.",
-        "",
-        *matrix(audited),
-        "",
-    ]
-    return "\n".join(lines)
+    return PAGE.format(
+        total=len(defects),
+        equivalent=sum(defect.equivalent is not None for defect in defects),
+        command=COMMAND,
+        dictionary="\n".join(dictionary(defects)),
+        matrix="\n".join(matrix(audited)),
+    )
 
 
 def write_json(path: Path, defects: Iterable[type[Defect]], audited: Iterable[Audited]) -> None:
@@ -110,7 +117,7 @@ def write_json(path: Path, defects: Iterable[type[Defect]], audited: Iterable[Au
     by_name = {row.defects[0].name: row for row in audited}
     entries = []
     for defect in defects:
-        entry = {
+        entry: dict[str, Any] = {
             "name": defect.name,
             "place": str(defect.place),
             "explanation": defect.explanation(),

@@ -12,7 +12,7 @@ from cs336_harness.commands.session import prepare_torch
 Words = Annotated[list[str] | None, typer.Argument(help="Only mistakes whose name or place holds all these words.")]
 Matrix = Annotated[bool, typer.Option(help="Judge each by the suite: which checks fail, and by how many tolerances.")]
 Page = Annotated[Path | None, typer.Option(help="Write dictionary and matrix as a page, docs/DEFECTS.md.")]
-Json = Annotated[Path | None, typer.Option(help="Write the dictionary, and with --matrix every failing check, as JSON.")]
+Json = Annotated[Path | None, typer.Option(help="Write the dictionary as JSON; with --matrix every failing check.")]
 
 
 def defects(words: Words = None, matrix: Matrix = False, page: Page = None, json: Json = None) -> None:

@@ -147,7 +147,7 @@ class AttentionSoftmaxOverHeads(OracleDefect):
         self.__dict__.setdefault("waiting", []).append((self.score_matrix(queries, keys), values))
         return values
 
-    def merge_heads(self, heads: list[Tensor]) -> Tensor:  # ty: ignore[invalid-method-override]
+    def merge_heads(self, heads: list[Tensor]) -> Tensor:  # ty: ignore[incompatible-method-override]
         scores, values = zip(*self.__dict__.pop("waiting"), strict=True)
         time = scores[0].shape[0]
         weights = self.softmax(torch.stack(scores), 0) * torch.ones(time, time, dtype=torch.float64).tril()

@@ -49,8 +49,9 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
 
 
 def diagnose_blocked(subject: Subject, check: Check) -> Diagnosis | None:
-    """A second mistake behind the first: what is left of a blocked check's failure when the mistakes already named are taken
-    into account. None when they explain it, when none was named, or when nothing known explains the rest.
+    """A second mistake behind the first: what is left of a blocked check's failure beside the mistakes already named.
+
+    None when these explain it, when none was named, or when nothing known explains the rest.
     """
     probe = probe_of(subject)
     with contextlib.suppress(Exception):

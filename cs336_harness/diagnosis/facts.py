@@ -11,6 +11,7 @@ from typing import Any
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.defects import Place
 from cs336_harness.diagnosis.observing import Experiment
+from cs336_harness.diagnosis.snippets import model_code
 from cs336_harness.failures import AbsentEntryPoint
 from cs336_harness.subject import Subject
 
@@ -220,6 +221,49 @@ def configuration() -> tuple[Experiment, ...]:
         _length("longer", "an input one longer than the context", 7),
     )
 
+
+CALL = model_code(1, 3, 1, 1)
+MODEL_MANNERS = (
+    fact(
+        "run_transformer_lm: weights untouched",
+        "in which weights it leaves other than it found them",
+        Place.INFORMATION_FLOW,
+        *CALL[:-4],
+        "before = {name: weight.clone() for name, weight in weights.items()}",
+        *CALL[-4:-1],
+        "[name for name in before if name not in weights or not torch.equal(weights[name], before[name])]",
+    ),
+    fact(
+        "run_transformer_lm: ids untouched",
+        "in whether the token ids are left as they were",
+        Place.INFORMATION_FLOW,
+        *CALL[:-1],
+        "tokens.tolist()",
+    ),
+    fact(
+        "run_transformer_lm: default dtype",
+        "in the default dtype that it leaves behind",
+        Place.INFORMATION_FLOW,
+        *CALL[:-1],
+        "torch.get_default_dtype()",
+    ),
+    fact(
+        "run_transformer_lm: grad mode",
+        "in whether gradients are still on behind it",
+        Place.INFORMATION_FLOW,
+        *CALL[:-1],
+        "torch.is_grad_enabled()",
+    ),
+)
+
+SOFTMAX_MANNERS = fact(
+    "run_softmax: input untouched",
+    "in what it leaves of its input",
+    Place.ATTENTION,
+    "x = torch.tensor([[0.0, 1.0], [2.0, 5.0]])",
+    "run_softmax(x, -1)",
+    "x.tolist()",
+)
 
 MANNERS = (
     fact(

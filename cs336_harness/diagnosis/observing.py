@@ -23,8 +23,8 @@ COARSE = 1e-2
 """Relative difference beyond which no rounding is worth measuring."""
 
 NEARER = 0.2
-"""A defect that rounds to few bits fits when the subject is this much nearer to it than to the oracle: which value falls on
-which side of a rounding boundary is decided by float32 itself."""
+"""A defect that rounds to few bits fits when the subject is this much nearer to it than to the oracle: float32 itself
+decides which value falls on which side of a rounding boundary."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Experiment:
     """One thing to try on a decoder.
 
     ``run`` gets a subject and returns a tensor or a fact. ``what`` ends the sentence "agrees …" or "differs …".
-    ``place`` is where the fault is when this is the first experiment to show it. A ``decisive`` one makes all later ones
-    of its program meaningless when it differs. ``entry_point`` and ``arguments`` are the call where there is just one;
-    a model that is built has its ``shape`` in place of the entry point. ``code`` is the experiment as text, to paste.
+    ``place`` is where the fault is when this is the first experiment to show it. A ``decisive`` one makes all later
+    ones of its program meaningless when it differs. ``entry_point`` and ``arguments`` are the call where there is just
+    one; a model that is built has its ``shape`` in place of the entry point. ``code`` is the experiment as text.
     """
 
     name: str
@@ -120,7 +120,7 @@ FEW_OPERATIONS = 2.0**-23
 
 
 def same(observed: Observed, experiment: Experiment, defects: Defects = ()) -> bool:
-    """Whether rounding explains every difference between what was observed and what some defects (or none) would show."""
+    """Whether rounding explains every difference between what was observed and what some defects (or none) show."""
     expected = expected_of(experiment, defects)
     if observed.absent or expected.absent:
         return True

@@ -1,32 +1,23 @@
-"""The smallest call that still shows the fault, as a dozen lines to paste: the learner's adapters and torch, nothing else.
+"""The smallest call that still shows a fault, as a dozen lines to paste that need the learner's adapters and torch.
 
-Each candidate is text, run as it stands on the subject and on the oracle; the first on which they clearly differ is kept.
+Each candidate is text, run as it stands on the subject and on the oracle; the first on which they clearly differ stays.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 
 import torch
 
 from cs336_harness.compare import unravelled
 from cs336_harness.defects import Place
+from cs336_harness.diagnosis import snippets
 from cs336_harness.diagnosis.facts import entry_points_of, fact
 from cs336_harness.diagnosis.matching import Probe
 from cs336_harness.diagnosis.observing import ABSENT, RAISED, Experiment, Observed, apart, expected_of
 
 CLEARLY = 1e-3, 2e-5
-"""Relative differences that count as clear: the first one is asked for, then, if no candidate reaches it, the second."""
-
-PROJECTIONS = "q, k, v, o = (torch.randn({d}, {d}) / {d} ** 0.5 for _ in range(4))"
-PASSED = "q_proj_weight=q, k_proj_weight=k, v_proj_weight=v, o_proj_weight=o"
-LAYER = (
-    'layer = {{"attn.q_proj": (D, D), "attn.k_proj": (D, D), "attn.v_proj": (D, D), "attn.output_proj": (D, D),',
-    '         "ln1": (D,), "ffn.w1": (F, D), "ffn.w2": (D, F), "ffn.w3": (F, D), "ln2": (D,)}}',
-)
-FILLED = "weights = {{name + '.weight': torch.rand(size) - 0.3 for name, size in sizes.items()}}"
-SEED = "torch.manual_seed(0)"
+"""Relative differences that count as clear: the first is asked for, and if no candidate reaches it, the second."""
 
 
 def reproducer(probe: Probe, name: str) -> list[str]:
@@ -57,9 +48,7 @@ def _shows(seen: Observed, candidate: Experiment, least: float, raises: bool) ->
 def _told(probe: Probe, experiment: Experiment) -> list[str]:
     seen, right = probe.see(experiment), expected_of(experiment)
     entry_points = entry_points_of(experiment.code)
-    path = probe.subject.path
-    package = "tests.adapters" if path is not None and path.parent.name == "tests" else "adapters"
-    lines = ["import torch", f"from {package} import {', '.join(entry_points)}", "", *experiment.code[:-1]]
+    lines = ["import torch", f"from {_module(probe)} import {', '.join(entry_points)}", "", *experiment.code[:-1]]
     shown = experiment.code[-1]
     if seen.value is None or right.value is None or seen.value.shape != right.value.shape:
         return [*lines, f"print({shown})", f"# a correct decoder gives {_brief(right)}, this one {_brief(seen)}"]
@@ -70,6 +59,14 @@ def _told(probe: Probe, experiment: Experiment) -> list[str]:
         *lines,
         f"# a correct decoder gives {float(right.value[place]):.6g}, this one {float(seen.value[place]):.6g}",
     ]
+
+
+def _module(probe: Probe) -> str:
+    """The adapters module as the learner imports it from their own directory."""
+    path = probe.subject.path
+    if path is None:
+        return "adapters"
+    return f"tests.{path.stem}" if path.parent.name == "tests" else path.stem
 
 
 def _worst(seen: torch.Tensor, right: torch.Tensor) -> tuple[int, ...]:
@@ -87,202 +84,5 @@ def _brief(observed: Observed) -> str:
 
 @functools.cache
 def _candidates(name: str) -> tuple[Experiment, ...]:
-    makers = {
-        "run_linear": _linear,
-        "run_embedding": _embedding,
-        "run_silu": _silu,
-        "run_softmax": _softmax,
-        "run_rmsnorm": _rmsnorm,
-        "run_swiglu": _swiglu,
-        "run_rope": _rope,
-        "run_scaled_dot_product_attention": _product,
-        "run_multihead_self_attention": _attention,
-        "run_multihead_self_attention_with_rope": _rotary_attention,
-        "run_transformer_block": _block,
-        "run_transformer_lm": _model,
-        "built": _built,
-    }
-    codes = makers[name]() if name in makers else iter(())
+    codes = snippets.CODES[name]() if name in snippets.CODES else iter(())
     return tuple(fact(f"{name} reproduced, {i}", "", Place.CONFIGURATION, *code) for i, code in enumerate(codes))
-
-
-Codes = Iterator[tuple[str, ...]]
-
-
-def _linear() -> Codes:
-    for leading in ("1", "2", "2, 3"):
-        yield (
-            SEED,
-            f"x, weight = torch.randn({leading}, 2), torch.randn(3, 2)",
-            "run_linear(d_in=2, d_out=3, weights=weight, in_features=x)",
-        )
-
-
-def _embedding() -> Codes:
-    for ids in ("[[1]]", "[[0, 1, 2, 3, 4]]"):
-        yield (
-            SEED,
-            f"table, ids = torch.randn(5, 2), torch.tensor({ids})",
-            "run_embedding(vocab_size=5, d_model=2, weights=table, token_ids=ids)",
-        )
-
-
-def _silu() -> Codes:
-    for values in ("[1.0]", "[-1.0, 0.0, 1.0, 5.0]", "[[-1.0], [1.0]]"):
-        yield (f"x = torch.tensor({values})", "run_silu(x)")
-
-
-def _softmax() -> Codes:
-    for x, dim in (
-        ("[0.0, 1.0]", -1),
-        ("[[0.0, 1.0], [2.0, 5.0]]", -1),
-        ("[[0.0, 1.0], [2.0, 5.0]]", 0),
-        ("[10000.0, 10001.0]", -1),
-        ("[[0.0, 1.0], [10000.0, 10002.0]]", -1),
-    ):
-        yield (f"x = torch.tensor({x})", f"run_softmax(x, {dim})")
-
-
-def _rmsnorm() -> Codes:
-    for leading in ("1", "2", "2, 2", "2, 2, 2"):
-        for eps, scale in ((1e-5, 1.0), (1e-5, 0.003), (0.1, 1.0)):
-            yield (
-                SEED,
-                f"x, gain = torch.randn({leading}, 4) * {scale}, torch.rand(4) + 0.5",
-                f"run_rmsnorm(d_model=4, eps={eps}, weights=gain, in_features=x)",
-            )
-
-
-def _swiglu() -> Codes:
-    for leading, d_ff in (("1", 4), ("1, 2", 4), ("1, 2", 64), ("1, 2", 40)):
-        yield (
-            SEED,
-            f"x, w1, w2, w3 = torch.randn({leading}, 2), torch.randn({d_ff}, 2), torch.randn(2, {d_ff}), torch.randn({d_ff}, 2)",
-            f"run_swiglu(d_model=2, d_ff={d_ff}, w1_weight=w1, w2_weight=w2, w3_weight=w3, in_features=x)",
-        )
-
-
-def _rope() -> Codes:
-    for width, theta, positions in (
-        (2, 100.0, "[0]"),
-        (2, 100.0, "[1]"),
-        (4, 100.0, "[0, 1]"),
-        (4, 10000.0, "[0, 1]"),
-        (4, 100.0, "[0, 5, 9]"),
-        (8, 100.0, "[0, 1, 2]"),
-        (4, 100.0, "[[0, 1], [5, 6]]"),
-        (4, 100.0, "[257]"),
-    ):
-        reach = 300 if "257" in positions else 16
-        leading = "2, " if positions.startswith("[[") else "1, "
-        yield (
-            SEED,
-            f"positions = torch.tensor({positions})",
-            f"x = torch.randn({leading}positions.shape[-1], {width})",
-            f"run_rope(d_k={width}, theta={theta}, max_seq_len={reach}, in_query_or_key=x, token_positions=positions)",
-        )
-
-
-def _product() -> Codes:
-    for leading, mask in (
-        ("1", "[[True]]"),
-        ("1", "[[True, True]]"),
-        ("1", "[[True, False]]"),
-        ("1", "[[True, False], [True, True]]"),
-        ("1", "[[True, False, True], [True, True, False]]"),
-        ("2, 3", "[[True, False], [True, True]]"),
-    ):
-        yield (
-            SEED,
-            f"mask = torch.tensor({mask}).expand({leading}, -1, -1)",
-            f"Q = torch.randn({leading}, mask.shape[-2], 4)",
-            f"K, V = torch.randn({leading}, mask.shape[-1], 4), torch.randn({leading}, mask.shape[-1], 4)",
-            "run_scaled_dot_product_attention(Q=Q, K=K, V=V, mask=mask)",
-        )
-
-
-SMALLEST = ((1, 1, 1), (1, 2, 1), (1, 2, 2), (1, 3, 2), (2, 2, 3), (2, 5, 3), (1, 12, 1), (3, 5, 3))
-"""Rows, positions and heads of four channels, to try in this order."""
-
-
-def _attention() -> Codes:
-    for rows, time, heads in SMALLEST:
-        d = 4 * heads
-        yield (
-            SEED,
-            PROJECTIONS.format(d=d),
-            f"x = torch.randn({rows}, {time}, {d})",
-            f"run_multihead_self_attention(d_model={d}, num_heads={heads}, {PASSED}, in_features=x)",
-        )
-
-
-def _rotary_attention() -> Codes:
-    for rows, time, heads in SMALLEST:
-        for step in (1, 3):
-            d = 4 * heads
-            yield (
-                SEED,
-                PROJECTIONS.format(d=d),
-                f"x, positions = torch.randn({rows}, {time}, {d}), {step} * torch.arange({time})[None]",
-                "out = run_multihead_self_attention_with_rope(",
-                f"    d_model={d}, num_heads={heads}, max_seq_len=64, theta=100.0, {PASSED},",
-                "    in_features=x, token_positions=positions)",
-                "out",
-            )
-
-
-def _block() -> Codes:
-    for rows, time, heads in SMALLEST:
-        yield (
-            SEED,
-            f"D, F = {4 * heads}, {8 * heads}",
-            *(line.format() for line in LAYER),
-            "sizes = layer",
-            FILLED.format(),
-            f"x = 0.1 * torch.randn({rows}, {time}, D)",
-            "out = run_transformer_block(",
-            f"    d_model=D, num_heads={heads}, d_ff=F, max_seq_len=16, theta=100.0, weights=weights, in_features=x)",
-            "out",
-        )
-
-
-def _sizes_of_models() -> Iterator[tuple[int, int, int, int]]:
-    for rows, time, heads in SMALLEST:
-        for layers in (1, 2, 3):
-            yield rows, time, heads, layers
-    yield 1, 2, 1, 11
-
-
-def _model() -> Codes:
-    for rows, time, heads, layers in _sizes_of_models():
-        yield (
-            SEED,
-            f"D, F, V, L = {4 * heads}, {8 * heads}, 7, {layers}",
-            *(line.format() for line in LAYER),
-            'sizes = {"token_embeddings": (V, D), "ln_final": (D,), "lm_head": (V, D)}',
-            'sizes |= {f"layers.{i}.{name}": size for i in range(L) for name, size in layer.items()}',
-            FILLED.format(),
-            f"tokens = torch.arange({rows * time}).view({rows}, {time}) % V",
-            "logits = run_transformer_lm(",
-            f"    vocab_size=V, context_length=12, d_model=D, num_layers=L, num_heads={heads}, d_ff=F, rope_theta=100.0,",
-            "    weights=weights, in_indices=tokens)",
-            "logits",
-        )
-
-
-def _built() -> Codes:
-    shapes = [(rows, time, heads, heads, layers, False) for rows, time, heads, layers in _sizes_of_models()]
-    grouped = [(1, 2, 6, 2, 1, False), (1, 2, 6, 3, 1, False), (1, 2, 6, 1, 1, False), (1, 2, 1, 1, 1, True)]
-    for rows, time, heads, kv, layers, tied in (*shapes, *grouped):
-        yield (
-            f"sizes = dict(vocab_size=7, context_length=12, d_model={4 * heads}, num_layers={layers},",
-            f"             num_heads={heads}, num_kv_heads={kv}, d_ff={8 * heads}, rope_theta=100.0, tie_embeddings={tied})",
-            "model = get_transformer_lm(**sizes)",
-            "weights = get_transformer_lm_weights(model)",
-            SEED,
-            "with torch.no_grad():",
-            "    for name in sorted(weights):",
-            "        weights[name].copy_(torch.rand(weights[name].shape) - 0.3)",
-            f"logits = model(torch.arange({rows * time}).view({rows}, {time}) % 7)",
-            "logits",
-        )

@@ -40,7 +40,7 @@ class Diagnosis:
         return bool(self.defects) and self.told_before is None
 
     def lines(self, *, hint: bool = False) -> list[str]:
-        """For a person: what is wrong, where, the evidence, the hint (its steps too, if asked for), and how to see it."""
+        """For a person: what is wrong, where, the evidence, the hint (with its steps, if asked for), how to see it."""
         if self.told_before is not None:
             return [f"the same mistake as in {self.told_before}: {self.title}"]
         return [

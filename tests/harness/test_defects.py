@@ -28,9 +28,16 @@ from cs336_harness.suite import Suite
 
 PAGE = (Path(__file__).parents[2] / "docs" / "DEFECTS.md").read_text()
 DICTIONARY, MATRIX = PAGE.split("## Which checks fail", 1)
-ROWS = {
-    cells[0]: cells[1:] for line in MATRIX.splitlines() if len(cells := [c.strip() for c in line.split("|")[1:-1]]) > 3
-}
+
+
+def cells(line: str) -> list[str]:
+    """The cells of one row of a table."""
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+ROWS = {cells(line)[0]: cells(line)[1:] for line in MATRIX.splitlines() if len(cells(line)) > 3}
+"""The matrix of the page: margin, first check to fail, and how many fail in each group, by defect."""
+
 FIRST = {name: ROWS[name][1] for name in all_defects() if name in ROWS}
 """The first check that each defect fails, as the page says."""
 
@@ -103,9 +110,7 @@ def test_every_known_mistake_fails_the_check_that_the_page_names() -> None:
 
 
 def test_every_margin_on_the_page_is_ten_tolerances_or_more() -> None:
-    margins = {
-        name: float(cells[0].replace("∞", "inf")) for name, cells in ROWS.items() if re.match(r"[\d∞]", cells[0])
-    }
+    margins = {name: float(row[0].replace("∞", "inf")) for name, row in ROWS.items() if re.match(r"[\d∞]", row[0])}
     assert len(margins) > 180
     assert {name: margin for name, margin in margins.items() if margin < SMALLEST_MARGIN} == {}
 

@@ -5,7 +5,7 @@ They must be caught and placed, and no known mistake may be claimed for them.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ def subject_of(name: str) -> Subject:
     return Subject(UNLISTED[name][0], name)
 
 
-def is_causal(allowed: Tensor | None) -> bool:
+def is_causal(allowed: Tensor | None) -> TypeGuard[Tensor]:
     """Whether a mask comes from self-attention: the callers of attention alone give theirs more axes."""
     return allowed is not None and allowed.ndim == 2
 
