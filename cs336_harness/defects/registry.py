@@ -137,17 +137,23 @@ _LAYERS: tuple[type, ...] = (Oracle, OracleModel, OracleAdapters)
 _MODULES = (
     "embedding",
     "norms",
+    "block_norms",
     "rope",
+    "positions",
     "attention",
+    "softmax",
     "heads",
     "masks",
     "feed_forward",
-    "stack",
+    "blocks",
+    "layers",
     "head",
+    "logits",
     "information_flow",
     "tying",
     "configuration",
-    "accounting",
+    "parameters",
+    "flops",
 )
 _REGISTRY: dict[str, type[Defect]] = {}
 
