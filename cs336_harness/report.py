@@ -213,8 +213,8 @@ def _summary_line(results: Sequence[Result], seconds: float) -> Text:
 
 def verdict_line(results: Sequence[Result]) -> str:
     """What was shown, and never more than was run."""
-    counts = summary(results)
-    required = sum(1 for result in results if not result.check.advisory)
+    counts = summary(result for result in results if not result.check.advisory)
+    required = sum(counts.values())
     if counts["failed"] or counts["blocked"]:
         return f"{counts['failed']} of {required} required checks failed" + (
             f", {counts['blocked']} more wait for them" if counts["blocked"] else ""

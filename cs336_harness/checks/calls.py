@@ -12,7 +12,7 @@ from torch import Tensor
 from cs336_harness.checks.judging import REFERENCE, judge_call
 from cs336_harness.checks.registry import check
 from cs336_harness.checks.self_attention import block_arguments, self_attention_arguments
-from cs336_harness.failures import CheckFailure, Evidence
+from cs336_harness.failures import BlankEntryPoint, CheckFailure, Evidence
 from cs336_harness.inputs import gains, normal
 from cs336_harness.subject import Subject, own_copy
 
@@ -214,11 +214,15 @@ def _report(failures: dict[str, CheckFailure], lesson: str) -> None:
 
 
 def _filled(subject: Subject) -> dict[str, tuple[str, Sample]]:
-    return {
+    """What can be called; without any, the check has nothing to say and is as blank as the first of them."""
+    filled = {
         f"run_{name}": (f"run_{name}", sample)
         for name, (_, sample) in SAMPLES.items()
         if subject.state(f"run_{name}") == "filled"
     }
+    if not filled:
+        raise BlankEntryPoint(f"run_{next(iter(SAMPLES))}")
+    return filled
 
 
 @check("components.bfloat16_kept", task="transformer_block", needs=[], advisory=True)
