@@ -108,24 +108,22 @@ class Comparison:
             yield tuple(index)
 
     def details(self) -> list[str]:
-        """The mismatch for a person: counts, errors, the first and the worst places."""
+        """The mismatch for a person: counts, errors, the worst places."""
         errors = self.errors
         differs = errors > TOLERANCE_IN_NOISE * self.noise
         finite = errors[errors.isfinite()]
         mean = float(finite.mean()) if finite.numel() else math.inf
         lines = [
             f"shape {tuple(errors.shape)}: {int(differs.sum())} of {errors.numel()} elements differ",
-            f"largest error {_largest(errors):.3g}, mean {mean:.3g}; rounding explains {self.noise:.2g},"
-            f" so the largest is {self.error_in_noise:.3g} times the noise; {TOLERANCE_IN_NOISE:g} times is allowed",
+            f"largest error {_largest(errors):.3g}, mean {mean:.3g}",
+            f"the largest is {self.error_in_noise:.3g} times the rounding noise {self.noise:.2g};"
+            f" {TOLERANCE_IN_NOISE:g} times is allowed",
         ]
-        first = next(self.wrong(), None)
-        if first is not None:
-            lines.append(f"first at {self.place(first)}")
         for flat in errors.flatten().argsort(descending=True)[:WORST_SHOWN].tolist():
             index = unravelled(flat, errors.shape)
-            if first is not None and bool(differs[index]):
+            if bool(differs[index]):
                 got, wanted = float(self.actual[index]), float(self.expected[index])
-                lines.append(f"at {self.place(index)}: got {got:.6g}, a correct decoder gives {wanted:.6g}")
+                lines.append(f"{self.place(index)}: got {got:.6g}, must be {wanted:.6g}")
         return lines
 
 

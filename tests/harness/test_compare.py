@@ -48,11 +48,11 @@ def test_message_names_places_and_never_dumps_arrays() -> None:
     actual[1, 2, 3], actual[3, 0, 5] = 0.5, -2.0
     with pytest.raises(CheckFailure) as caught:
         require_close("run_rope", actual, expected, 1e-6)
+    assert caught.value.message == "run_rope differs from the reference, first at row 1, position 2, channel 3"
     text = "\n".join(caught.value.evidence.details)
     assert "2 of 120 elements differ" in text
-    assert "first at row 1, position 2, channel 3" in text
-    assert "at row 3, position 0, channel 5: got -2, a correct decoder gives 0" in text
-    assert "the largest is 2e+06 times the noise; 16 times is allowed" in text
+    assert "row 3, position 0, channel 5: got -2, must be 0" in text
+    assert "the largest is 2e+06 times the rounding noise 1e-06; 16 times is allowed" in text
     assert "tensor(" not in text
     assert len(text.splitlines()) <= 6
 
