@@ -24,6 +24,9 @@ from torch import Tensor
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence
 
+HARNESS = Path(__file__).resolve().parent
+"""The harness's own files, which lie inside the subject's repository when that is this one."""
+
 Result = TypeVar("Result")
 
 
@@ -217,7 +220,8 @@ class Subject:
             return frames
         root = str(self.root.resolve()) + os.sep
         own = [frame for frame in frames if frame.filename.startswith(root)]
-        return [frame for frame in own if f"{os.sep}site-packages{os.sep}" not in frame.filename]
+        others = (f"{os.sep}site-packages{os.sep}", f"{HARNESS}{os.sep}")
+        return [frame for frame in own if not any(part in frame.filename for part in others)]
 
     def _raised_by_subject(self, error: BaseException) -> bool:
         """Whether a ``raise`` in the subject's files is the source; PyTorch's own C++ errors leave no frame behind."""

@@ -16,6 +16,7 @@ from cs336_harness.checks import all_checks
 from cs336_harness.checks.registry import TASKS
 from cs336_harness.defects import all_defects
 from cs336_harness.diagnosis import Diagnosis
+from cs336_harness.explain import hints
 from cs336_harness.failures import CheckFailure, Evidence
 from cs336_harness.progress import entry_points_of, progress_lines
 from cs336_harness.report import counts_line, failure_block, print_report
@@ -200,7 +201,7 @@ class Session:
     def _show_task_when_through(self, task: str) -> None:
         planned = [name for name in self._plan if all_checks()[name].task == task]
         own = [self._results[name] for name in planned if name in self._results]
-        if len(own) < len(planned) or all(result.outcome == "blank" for result in own):
+        if len(own) < len(planned) or {result.outcome for result in own} <= {"blank", "skipped", "advisory"}:
             return
         changed = not self._changed or bool(self._changed.intersection(entry_points_of(task)))
         touched = task in self._troubled or changed
@@ -262,6 +263,8 @@ class Session:
         failed = [result for result in self._results.values() if result.outcome == "failed"]
         for result in failed:
             self._console.print(failure_block(result, hint=True))
+            if result.diagnosis is None or not result.diagnosis.named:
+                self._print_lines(f"  {number}. {step}" for number, step in enumerate(hints(result.check.id), 1))
         if not failed:
             lines = progress_lines(self._results.values(), self._root)
             self._print_lines([line for line in lines if line.startswith("next")] or ["nothing fails"])

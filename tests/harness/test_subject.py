@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
-from cs336_harness.subject import Subject
+from cs336_harness.subject import HARNESS, Subject
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -109,3 +109,14 @@ def test_a_subject_that_exits_is_a_failure_like_any_other() -> None:
 
     with pytest.raises(CheckFailure, match="run_silu raised SystemExit"):
         call(leave)
+
+
+def test_the_frames_of_a_failure_are_the_subjects_own_though_the_harness_lies_beside_it() -> None:
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no")
+
+    subject = Subject(SimpleNamespace(run_silu=wrong), "subject", root=HARNESS.parent)
+    with pytest.raises(CheckFailure) as caught:
+        subject.call("run_silu", shape=(3, 4), in_features=X)
+    (place,) = caught.value.evidence.details
+    assert place.startswith("tests/harness/test_subject.py:")

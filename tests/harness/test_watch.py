@@ -20,6 +20,7 @@ from rich.console import Console
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import all_defects, subject_of
 from cs336_harness.diagnosis import Diagnosis
+from cs336_harness.explain import hints
 from cs336_harness.loading import HOME
 from cs336_harness.suite import Suite
 from cs336_harness.watch.judge import Job, planned, wire
@@ -174,6 +175,14 @@ def test_what_two_judges_find_out_is_told_once(watching: Watching) -> None:
     watching.take_text()
     watching.result("components.swiglu", outcome="failed", message="off", diagnosis=MISTAKE)
     assert "the same mistake as in components.silu: silu-is-gelu" in watching.take_text()
+
+
+def test_hints_for_a_failure_without_a_name_are_those_of_its_check(watching: Watching) -> None:
+    watching.begin("run_silu")
+    watching.result(outcome="failed", message="off")
+    watching.take_text()
+    watching.session.key("h")
+    assert f"  1. {hints(SILU)[0]}" in watching.take_text()
 
 
 def test_a_failure_whose_diagnosis_takes_long_is_told_before_it(
