@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import sys
 import tempfile
 import threading
@@ -43,6 +44,7 @@ def watch(
     workers = ForkServer(tell) if forking else FreshProcesses(tell)
     if not forking:
         console.print("a fresh process is started for each save: this platform cannot fork one that has torch loaded")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is put back, whoever ends the watch
     stopping = threading.Event()
     with tempfile.TemporaryDirectory(prefix="cs336-watch-") as folder, keys_of_terminal(inbox):
         log = Path(folder) / "log"
