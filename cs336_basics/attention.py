@@ -99,14 +99,11 @@ class CausalSelfAttention(nn.Module):
         x: Float[Tensor, "*batch time d_model"],
         rotary: Complex[Tensor, "*positions time pairs"] | None = None,
     ) -> Float[Tensor, "*batch time d_model"]:
-        """Attend, with queries and keys turned by ``rotary`` when it is given."""
-        q = self._split_heads(self.q_proj(x))  # (*batch, num_heads, time, d_head)
-        k = self._split_heads(self.k_proj(x))  # (*batch, num_kv_heads, time, d_head)
-        v = self._split_heads(self.v_proj(x))
+        """Attend; when ``rotary`` is given, queries and keys are turned by it, all heads alike."""
+        q = self.q_proj(x).unflatten(-1, (-1, self.d_head))  # (*batch, time, num_heads, d_head)
+        k = self.k_proj(x).unflatten(-1, (-1, self.d_head))  # (*batch, time, num_kv_heads, d_head)
+        v = self.v_proj(x).unflatten(-1, (-1, self.d_head))
         if rotary is not None:
-            q, k = rotate(q, rotary), rotate(k, rotary)
-        heads = self.attention(q, k, v, is_causal=True)
-        return self.output_proj(heads.transpose(-3, -2).flatten(-2))
-
-    def _split_heads(self, x: Float[Tensor, "*batch time channels"]) -> Float[Tensor, "*batch heads time d_head"]:
-        return x.unflatten(-1, (-1, self.d_head)).transpose(-3, -2)
+            q, k = rotate(q, rotary.unsqueeze(-2)), rotate(k, rotary.unsqueeze(-2))
+        q, k, v = (part.transpose(-3, -2) for part in (q, k, v))  # (*batch, heads, time, d_head)
+        return self.output_proj(self.attention(q, k, v, is_causal=True).transpose(-3, -2).flatten(-2))

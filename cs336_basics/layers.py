@@ -122,8 +122,9 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         wide = at_least_float32(x)
-        scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
-        return (wide * scale * self.weight).to(x.dtype)
+        # Not mean(): its backward divides every channel's gradient where one division per token will do.
+        mean_square = wide.square().sum(dim=-1, keepdim=True) / wide.shape[-1]
+        return (wide * torch.rsqrt(mean_square + self.eps) * self.weight).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"

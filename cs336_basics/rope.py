@@ -27,14 +27,11 @@ def rotary_table(
 
 
 def rotate(
-    x: Float[Tensor, "*batch time d_head"], table: Complex[Tensor, "*positions time pairs"]
-) -> Float[Tensor, "*batch time d_head"]:
-    """Turn each channel pair of x by its position's angle, in the table's precision; the result has the dtype of x.
+    x: Float[Tensor, "*batch d_head"], table: Complex[Tensor, "*positions pairs"]
+) -> Float[Tensor, "*batch d_head"]:
+    """Turn each channel pair of x by its factor in the table, which is broadcast to all axes before the last.
 
-    The table's leading axes are those of x from the left; the axes between them and time (the heads) share positions.
-    So tables of (time,), (1, time) and (batch, time) positions all fit an x of (batch, heads, time, d_head).
+    Computed in the table's precision; the result has the dtype of x.
     """
-    heads = (1,) * (x.ndim - table.ndim)
-    factors = table.reshape(*table.shape[:-2], *heads, *table.shape[-2:])
-    first, second = x.to(table.real.dtype).unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.view_as_real(torch.complex(first, second) * factors).reshape(x.shape).to(x.dtype)
+    pairs = x.to(table.real.dtype).contiguous().unflatten(-1, (-1, 2))
+    return torch.view_as_real(torch.view_as_complex(pairs) * table).reshape(x.shape).to(x.dtype)

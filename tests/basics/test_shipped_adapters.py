@@ -76,6 +76,17 @@ def test_attention_takes_positions_of_every_shape(adapters: ModuleType) -> None:
     assert (run(x, by_row)[1] - counted[1]).abs().max() > 1e-3
 
 
+def test_rope_takes_positions_of_every_shape(adapters: ModuleType) -> None:
+    def run(x: Tensor, positions: Tensor) -> Tensor:
+        return adapters.run_rope(4, 50.0, 400, x, positions)
+
+    x = normal(3, 3, 5, 4)  # as many rows as heads: positions that fell on the wrong axis would not be refused
+    by_row = torch.tensor([[0, 1, 5, 9, 300], [4, 3, 2, 1, 0], [7, 7, 7, 7, 7]])
+    assert_near(run(x, by_row), torch.stack([run(x[row], by_row[row]) for row in range(3)]), 1e-14)
+    assert torch.equal(run(x, by_row[:1]), run(x, by_row[0]))
+    assert torch.equal(run(x[0, 0], by_row[:1]), run(x[0, 0], by_row[0]))
+
+
 @pytest.mark.parametrize("time", [0, 1, 12])
 def test_components_take_every_length(adapters: ModuleType, time: int) -> None:
     x = normal(2, time, 24)
