@@ -1,4 +1,4 @@
-"""CS336's own component tests, under their names, on the subject; and what the public snapshots cannot see of a component."""
+"""CS336's own component tests, under their names, on the subject; and what the snapshots cannot see of a component."""
 
 from cs336_harness.pytest_plugin import judged_by, judged_by_the_rest_of
 

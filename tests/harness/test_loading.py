@@ -11,6 +11,7 @@ import pytest
 from cs336_harness.failures import CannotJudgeError
 from cs336_harness.loading import HOME, load, locate, provenance
 
+READS_ITS_VERSION = "from importlib.metadata import version\n__version__ = version('cs336_basics')\n"
 FILLED = "def run_silu(in_features):\n    return in_features\n"
 
 
@@ -82,7 +83,7 @@ def test_the_subjects_own_package_wins_over_ours(repository: Callable[[dict[str,
     assert Path(cs336_basics.__file__).is_relative_to(HOME)
     root = repository(
         {
-            "cs336_basics/__init__.py": "from importlib.metadata import version\n__version__ = version('cs336_basics')\n",
+            "cs336_basics/__init__.py": READS_ITS_VERSION,
             "cs336_basics/model.py": "name = 'theirs'\n",
             "tests/adapters.py": f"from cs336_basics.model import name\n{FILLED}",
         }
@@ -126,7 +127,7 @@ def test_an_import_at_call_time_still_finds_the_subjects_own(repository: Callabl
     root = repository(
         {
             "cs336_basics/late.py": "def f(x):\n    import os\n    return os.getcwd()\n",
-            "adapters.py": "def run_silu(in_features):\n    from cs336_basics.late import f\n    return f(in_features)\n",
+            "adapters.py": "def run_silu(x):\n    from cs336_basics.late import f\n    return f(x)\n",
         }
     )
     before = Path.cwd()
