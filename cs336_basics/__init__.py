@@ -1,1 +1,1 @@
-"""A decoder-only Transformer built from ``torch.nn.Parameter`` and ``torch.nn.Module`` alone (CS336 assignment 1, section 3)."""
+"""A decoder-only Transformer built from ``Parameter`` and ``Module`` alone (CS336 assignment 1, section 3)."""
