@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -51,9 +52,14 @@ class Result:
             "message": self.message,
             "details": list(self.failure.evidence.details) if self.failure else [],
             "blocked_by": self.blocked_by,
-            "error_in_noise": self.error_in_noise,
+            "error_in_noise": _or_none_if_infinite(self.error_in_noise),
             "diagnosis": self.diagnosis.to_json() if self.diagnosis is not None else None,
         }
+
+
+def _or_none_if_infinite(number: float | None) -> float | None:
+    """JSON has no infinity."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 class Suite:

@@ -1,5 +1,7 @@
 """Outcomes: what becomes of a check, and how one mistake reads as one failure."""
 
+import json
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,11 +10,12 @@ import torch
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.registry import GROUPS
+from cs336_harness.failures import CheckFailure, Evidence
 from cs336_harness.oracle import Oracle
 from cs336_harness.oracle_adapters import OracleAdapters
 from cs336_harness.report import blank_lines, to_json, verdict_line
 from cs336_harness.subject import Subject
-from cs336_harness.suite import OUTCOMES, Suite, select, summary
+from cs336_harness.suite import OUTCOMES, Result, Suite, select, summary
 
 
 class ForgottenGain(Oracle):
@@ -110,3 +113,9 @@ def test_no_circle_of_prerequisites() -> None:
         return 1 + max((depth(other, (*seen, name)) for other in all_checks()[name].after), default=0)
 
     assert all(depth(name) < 20 for name in all_checks())
+
+
+def test_an_infinite_error_is_still_json() -> None:
+    failure = CheckFailure("it differs", Evidence(error_in_noise=math.inf))
+    result = Result(all_checks()["components.silu"], "failed", error_in_noise=math.inf, failure=failure)
+    assert json.loads(json.dumps(result.to_json(), allow_nan=False))["error_in_noise"] is None
