@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 
 from cs336_harness.checks import Check
-from cs336_harness.defects import contradiction
+from cs336_harness.defects import Defect, contradiction
 from cs336_harness.diagnosis.localising import Located, locate
 from cs336_harness.diagnosis.matching import Match, Probe, match
-from cs336_harness.diagnosis.programs import can_show, programs_for
+from cs336_harness.diagnosis.programs import programs_for, reaches
 from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.telling import Diagnosis
 from cs336_harness.failures import CheckFailure
@@ -39,7 +38,8 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
         for name in programs_for(check):
             if not probe.differing(name):
                 continue
-            found = match(probe, name, pairs=pairs and not unnamed)
+            found = match(probe, name, pairs=False) or _beside_those_told(probe, name)
+            found = found or (match(probe, name) if pairs and not unnamed else None)
             if found is not None:
                 return _named(probe, name, check, found)
             unnamed.append(name)
@@ -55,22 +55,42 @@ def diagnose_blocked(subject: Subject, check: Check) -> Diagnosis | None:
     """
     probe = probe_of(subject)
     with contextlib.suppress(Exception):
-        told = tuple(dict.fromkeys(itertools.chain.from_iterable(probe.told)))
         name = next((name for name in programs_for(check) if probe.differing(name)), None)
-        if name is None or not told or contradiction(*told) is not None or (name, told) in probe.answered:
+        own = _told(probe, name) if name is not None else ()
+        if name is None or not own or (name, own) in probe.answered:
             return None
-        probe.answered.add((name, told))
-        own = tuple(defect for defect in told if can_show(defect, name))
+        probe.answered.add((name, own))
         if probe.fits(probe.telling(name), *own):
             return None
         found = match(probe, name, given=own) or match(probe, name, pairs=False)
-        if found is not None and not set(found.defects) & set(told):
+        if found is not None and not set(found.defects) & set(own):
             return _named(probe, name, check, found)
     return None
 
 
+def _told(probe: Probe, name: str) -> tuple[type[Defect], ...]:
+    """The mistakes already named that reach into a program; none when they cannot be in one decoder."""
+    told = tuple(probe.told)
+    return () if contradiction(*told) is not None else tuple(defect for defect in told if reaches(defect, name))
+
+
+def _beside_those_told(probe: Probe, name: str) -> Match | None:
+    """What explains a program together with the mistakes already named; these themselves when they explain it."""
+    told = _told(probe, name)
+    if not told:
+        return None
+    experiments = probe.telling(name)
+    if probe.fits(experiments, *told):
+        needed = tuple(d for d in told if not probe.fits(experiments, *(other for other in told if other is not d)))
+        return Match(needed, together=len(needed) > 1) if needed else None
+    return match(probe, name, given=told)
+
+
 def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
-    before = probe.told.setdefault(found.defects, check.id)
+    named = found.defects if found.together else found.defects[:1]
+    known = [probe.told.get(defect) for defect in named]
+    for defect in named:
+        probe.told.setdefault(defect, check.id)
     places = list(dict.fromkeys(str(defect.place) for defect in found.defects))
     located = locate(probe, name)
     single = len(found.defects) == 1 or found.together
@@ -79,7 +99,7 @@ def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
         confidence="certain" if single or len(places) == 1 else "likely",
         defects=found.defects,
         together=found.together,
-        told_before=before if before != check.id else None,
+        told_before=known[-1] if all(known) else None,
         evidence=[] if located is None else located.evidence,
         reproducer=reproducer(probe, name),
     )

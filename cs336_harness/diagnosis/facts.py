@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.contract import ENTRY_POINTS, FLOP_TERMS
 from cs336_harness.defects import Place
 from cs336_harness.diagnosis.observing import Experiment
 from cs336_harness.diagnosis.snippets import model_code
@@ -172,15 +172,16 @@ def configuration() -> tuple[Experiment, ...]:
     """What each size does, and which sizes are refused."""
     here = Place.CONFIGURATION
     sizes = "d_model=24, num_heads=6, num_kv_heads=2, d_ff=40, num_layers=2, vocab_size=101"
-    shapes = (
+    made = (
         SIZES,
         f"sizes |= dict({sizes})",
         "model = get_transformer_lm(**sizes, rope_theta=100.0, tie_embeddings=False)",
         "weights = get_transformer_lm_weights(model)",
-        "{name: tuple(weight.shape) for name, weight in sorted(weights.items())}",
     )
+    looked_at = ("token_embeddings.weight", "layers.1.attn.k_proj.weight", "layers.1.ffn.w1.weight", "lm_head.weight")
     return (
-        fact("sizes", "in the sizes of the weights", here, *shapes),
+        *(fact(name, f"in the size of {name}", here, *made, f'tuple(weights["{name}"].shape)') for name in looked_at),
+        fact("names", "in how many weights there are", here, *made, "len(weights)"),
         fact(
             "live",
             "in whether the weights that are returned are the model's own",
@@ -318,11 +319,12 @@ def forward_flops() -> tuple[Experiment, ...]:
     """The closed forms of FLOPs, term by term."""
     return tuple(
         fact(
-            f"run_forward_flops: {kv} key/value heads",
-            f"for 6 heads over {kv}",
+            f"run_forward_flops: {term}, {kv} key/value heads",
+            f"in {term} for 6 heads over {kv}",
             Place.ACCOUNTING,
             f"flops = run_forward_flops(batch_size=3, sequence_length=5, {COUNTS.format(kv=kv)})",
-            "sorted((term, int(count)) for term, count in flops.items())",
+            f'int(flops["{term}"])',
         )
         for kv in (6, 2)
+        for term in FLOP_TERMS
     )

@@ -41,7 +41,7 @@ def locate(probe: Probe, name: str) -> Located | None:
     facts_first = [e for e in differing if e.decisive and probe.see(e).text != RAISED]
     first = next((e for e in (*facts_first, *differing) if not e.decisive or e in facts_first), differing[0])
     seen = probe.see(first)
-    before = [e for e in itertools.takewhile(lambda e: e is not first, program(name)) if not e.decisive]
+    before = [e for e in itertools.takewhile(lambda e: e is not first, program(name)) if not e.decisive and not e.code]
     evidence = [f"agrees {e.what}" for e in before if not probe.see(e).absent][-2:]
     evidence.append(f"differs {first.what}" if seen.text != RAISED else f"raises {first.what}: {seen.message}")
     if name not in LADDERS or first.decisive:

@@ -28,7 +28,7 @@ class Probe:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.told: dict[Defects, str] = {}
+        self.told: dict[type[Defect], str] = {}
         self.seconds_for_pairs = SECONDS_FOR_PAIRS
         self.answered: set[tuple[str, Defects]] = set()
         self._seen: dict[Experiment, Observed] = {}

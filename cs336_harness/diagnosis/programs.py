@@ -54,7 +54,7 @@ def programs_for(check: Check) -> list[str]:
     if "get_transformer_lm" not in check.needs:
         return list(check.needs)
     if check.id.startswith("slow_oracle.gradients"):
-        return ["tying", "built"]
+        return ["tying", "built"] if check.id.endswith("tied]") else ["built"]
     own = {"tying": ["tying", "configuration", "built"], "configuration": ["configuration", "built", "tying"]}
     return own.get(check.group, ["built", "configuration", "tying"])
 
@@ -66,11 +66,17 @@ def candidates(name: str) -> tuple[type[Defect], ...]:
 
 
 def can_show(defect: type[Defect], name: str) -> bool:
-    """Whether a defect can show in a program, by what it replaces."""
+    """Whether a defect is a candidate for what a program shows: only tying explains what tying alone shows."""
+    if layer_of(defect) is Oracle and name == "tying" and defect.place is not Place.TYING:
+        return False
+    return reaches(defect, name)
+
+
+def reaches(defect: type[Defect], name: str) -> bool:
+    """Whether a defect can change what a program shows, by what it replaces."""
     layer = layer_of(defect)
     if layer is Oracle:
-        here = name in MODEL_ENTRY_POINTS or name in ("built", "configuration")
-        return here or (name == "tying" and defect.place is Place.TYING)
+        return name in MODEL_ENTRY_POINTS or name in ("built", "configuration", "tying")
     if layer is OracleModel:
         return name in ("built", "tying", "configuration")
     replaced = defect.overridden()

@@ -50,6 +50,9 @@ def _told(probe: Probe, experiment: Experiment) -> list[str]:
     entry_points = entry_points_of(experiment.code)
     lines = ["import torch", f"from {_module(probe)} import {', '.join(entry_points)}", "", *experiment.code[:-1]]
     shown = experiment.code[-1]
+    if "(" in shown and experiment.code[-1].endswith(")") and seen.value is not None:
+        lines.append(f"out = {shown}")
+        shown = "out"
     if seen.value is None or right.value is None or seen.value.shape != right.value.shape:
         return [*lines, f"print({shown})", f"# a correct decoder gives {_brief(right)}, this one {_brief(seen)}"]
     place = _worst(seen.value, right.value)

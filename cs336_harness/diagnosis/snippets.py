@@ -52,10 +52,10 @@ def _softmax() -> Codes:
 
 def _rmsnorm() -> Codes:
     for leading in ("1", "2", "2, 2", "2, 2, 2"):
-        for eps, scale in ((1e-5, 1.0), (1e-5, 0.003), (0.1, 1.0)):
+        for eps, scale in ((1e-5, ""), (1e-5, " * 0.003"), (0.1, "")):
             yield (
                 SEED,
-                f"x, gain = torch.randn({leading}, 4) * {scale}, torch.rand(4) + 0.5",
+                f"x, gain = torch.randn({leading}, 4){scale}, torch.rand(4) + 0.5",
                 f"run_rmsnorm(d_model=4, eps={eps}, weights=gain, in_features=x)",
             )
 
@@ -123,20 +123,23 @@ def _attention() -> Codes:
             SEED,
             PROJECTIONS.format(d=d),
             f"x = torch.randn({rows}, {time}, {d})",
-            f"run_multihead_self_attention(d_model={d}, num_heads={heads}, {PASSED}, in_features=x)",
+            "out = run_multihead_self_attention(",
+            f"    d_model={d}, num_heads={heads}, {PASSED}, in_features=x)",
+            "out",
         )
 
 
 def _rotary_attention() -> Codes:
     for rows, time, heads in SMALLEST:
-        for step in (1, 3):
+        for step in ("", "3 * "):
             d = 4 * heads
             yield (
                 SEED,
                 PROJECTIONS.format(d=d),
-                f"x, positions = torch.randn({rows}, {time}, {d}), {step} * torch.arange({time})[None]",
+                f"x, positions = torch.randn({rows}, {time}, {d}), {step}torch.arange({time})[None]",
                 "out = run_multihead_self_attention_with_rope(",
-                f"    d_model={d}, num_heads={heads}, max_seq_len=64, theta=100.0, {PASSED},",
+                f"    d_model={d}, num_heads={heads}, max_seq_len=64, theta=100.0,",
+                f"    {PASSED},",
                 "    in_features=x, token_positions=positions)",
                 "out",
             )
@@ -147,8 +150,8 @@ def _block() -> Codes:
         yield (
             SEED,
             f"D, F = {4 * heads}, {8 * heads}",
-            *LAYER,
-            "sizes = layer",
+            LAYER[0].replace("layer", "sizes", 1),
+            LAYER[1],
             FILLED,
             f"x = 0.1 * torch.randn({rows}, {time}, D)",
             "out = run_transformer_block(",

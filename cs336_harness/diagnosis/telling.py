@@ -62,7 +62,7 @@ class Diagnosis:
         return lines
 
     def _evidence(self) -> list[str]:
-        return [f"evidence: {sentence}" for sentence in self.evidence]
+        return [f"evidence: {'; '.join(self.evidence)}"] if self.evidence else []
 
     def _hints(self, steps: bool) -> list[str]:
         named = self.defects if self.together else self.defects[:1]

@@ -63,7 +63,8 @@ def test_a_learner_reads_what_is_wrong_where_the_evidence_and_a_hint() -> None:
         " [causal-mask-off-by-one]"
     )
     assert lines[1] == "where: mask (certain)"
-    assert "evidence: position 0 notices a change at position 1, which comes later" in lines
+    assert lines[2].startswith("evidence: agrees for a single token")
+    assert lines[2].endswith("position 0 notices a change at position 1, which comes later")
     assert "hint: Which diagonal does your triangle start on? Position 0 must see itself and nothing more." in lines
     assert [line for line in found.lines(hint=True) if line.startswith("  1. ")]
     assert found.title == "causal-mask-off-by-one"
