@@ -65,14 +65,15 @@ def _or_none_if_infinite(number: float | None) -> float | None:
 class Suite:
     """The checks of one subject. Results are kept: asking for a check twice, or for one it builds on, runs it once.
 
-    ``before_diagnosis`` hears of each failure before its diagnosis, which takes longer.
+    ``diagnose`` says whether failures are diagnosed, or those of which checks. ``before_diagnosis`` hears of each failure
+    before its diagnosis, which takes longer.
     """
 
     def __init__(
         self,
         subject: Subject,
         *,
-        diagnose: bool = True,
+        diagnose: bool | Callable[[Check], bool] = True,
         before_diagnosis: Callable[[Result], None] | None = None,
     ) -> None:
         self.subject = subject
@@ -114,7 +115,7 @@ class Suite:
             result.blocked_by = result.blocked_by if result.diagnosis is None else None
         elif check.advisory:
             result.outcome = "advisory"
-        elif self.diagnose:
+        elif self.diagnose is True or (callable(self.diagnose) and self.diagnose(check)):
             if self._before_diagnosis is not None:
                 self._before_diagnosis(result)
             result.diagnosis = self._diagnosis(check, result.failure)

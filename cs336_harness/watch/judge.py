@@ -82,8 +82,11 @@ def run_job(job: Job, part: int, events: int) -> None:
     def tell_failure(result: Result) -> None:
         tell(event="failure", id=result.check.id, message=result.message)
 
-    suite = Suite(subject, diagnose=job.diagnose, before_diagnosis=tell_failure)
-    told: set[str] = set()
+    # A check that another judge has is told and diagnosed there; here it only blocks.
+    theirs = {check.id for number, check in enumerate(plan) if number % job.parts != part}
+    diagnose = job.diagnose and (lambda check: check.id not in theirs)
+    suite = Suite(subject, diagnose=diagnose, before_diagnosis=tell_failure)
+    told = set(theirs)
     for check in plan[part :: job.parts]:
         tell(event="running", check=check.id)
         faulthandler.dump_traceback_later(job.timeout, exit=True, file=log)

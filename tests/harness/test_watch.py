@@ -326,13 +326,15 @@ def test_a_job_may_be_stopped_at_any_moment(server: Server, adapters: Path) -> N
 
 
 @needs_fork
-def test_judges_share_the_checks_of_a_job(server: Server, adapters: Path) -> None:
-    adapters.write_text(RIGHT)
-    alone = outcomes(server.judge(adapters))
-    server.begin(adapters, parts=2)
-    events = server.finish(parts=2)
-    assert outcomes(events) == alone
-    assert {event["part"] for event in events if event["event"] == "running"} == {0, 1}
+def test_judges_share_the_checks_of_a_job_and_each_result_is_told_once(server: Server, adapters: Path) -> None:
+    for text in (RIGHT, WRONG):
+        adapters.write_text(text)
+        alone = outcomes(server.judge(adapters))
+        server.begin(adapters, parts=2)
+        events = server.finish(parts=2)
+        assert outcomes(events) == alone
+        assert sum(event["event"] == "result" for event in events) == len(alone)
+        assert {event["part"] for event in events if event["event"] == "running"} == {0, 1}
 
 
 @needs_fork
