@@ -28,7 +28,7 @@ CS336 = [sys.executable, "-c", "from cs336_harness.cli import main; main()"]
 END = r"q: quit"
 
 EDITS: list[tuple[str, str, str, str, str, str]] = [
-    ("rmsnorm", "the gain forgotten", "layers.py", "wide * scale * self.weight", "wide * scale", "components.rmsnorm"),
+    ("rmsnorm", "the gain forgotten", "layers.py", " * self.weight).to(", ").to(", "components.rmsnorm"),
     (
         "multihead_self_attention",
         "no causal mask",
@@ -65,7 +65,7 @@ class Watch:
 
 
 def seconds_of_save(watch: Watch, file: Path, text: str, verdict: str, diagnosis: str) -> tuple[float, float, float]:
-    """Seconds from a save to the verdict, to its diagnosis (the same where there is none), and to the end of all checks."""
+    """Seconds from a save to the verdict, to its diagnosis (if there is one), and to the end of all checks."""
     started = time.perf_counter()
     file.write_text(text)
     moments = [watch.wait_for(pattern) for pattern in (verdict, diagnosis, END) if pattern]

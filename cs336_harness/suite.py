@@ -65,8 +65,8 @@ def _or_none_if_infinite(number: float | None) -> float | None:
 class Suite:
     """The checks of one subject. Results are kept: asking for a check twice, or for one it builds on, runs it once.
 
-    ``diagnose`` says whether failures are diagnosed, or those of which checks. ``before_diagnosis`` hears of each failure
-    before its diagnosis, which takes longer.
+    ``diagnose`` says whether failures are diagnosed, or those of which checks. ``before_diagnosis`` hears of each
+    failure before its diagnosis, which takes longer.
     """
 
     def __init__(

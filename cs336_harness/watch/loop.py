@@ -101,32 +101,49 @@ def folders(root: Path) -> set[Path]:
     return found
 
 
+def _stamps(watched: set[Path]) -> dict[Path, int]:
+    """When each Python file of the folders was last written."""
+    found = {}
+    for file in (file for folder in watched for file in folder.glob("*.py")):
+        with contextlib.suppress(OSError):
+            found[file] = file.stat().st_mtime_ns
+    return found
+
+
 def _report_saves(root: Path, inbox: queue.Queue[tuple[str, Any]], stopping: threading.Event) -> None:
+    """Reports each save until the watch stops. New folders are taken in; a root that is gone is waited for."""
     import watchfiles
 
-    watched: set[Path] = set()
+    def report(files: set[Path]) -> None:
+        own = {file for file in files if not file.is_relative_to(HARNESS)}
+        for file in files - own:
+            inbox.put(("harness", file.name))
+        if own:
+            inbox.put(("saved", own))
+
+    known: dict[Path, int] | None = None
     while not stopping.is_set():
-        watched, previous = folders(root), watched
-        new = [file for folder in watched - previous if previous for file in folder.glob("*.py")]
-        if new:
-            inbox.put(("saved", new))
-        for changes in watchfiles.watch(
-            *watched,
-            watch_filter=None,
-            recursive=False,
-            step=STEP_MS,
-            debounce=DEBOUNCE_MS,
-            stop_event=stopping,
-            raise_interrupt=False,
-        ):
-            files = {Path(name) for _, name in changes if name.endswith(".py")}
-            own = {file for file in files if not file.is_relative_to(HARNESS)}
-            for file in files - own:
-                inbox.put(("harness", file.name))
-            if own:
-                inbox.put(("saved", own))
-            if folders(root) != watched:
-                break
+        watched = folders(root)
+        if known is not None:
+            now = _stamps(watched)
+            report({file for file in {*known, *now} if known.get(file) != now.get(file)})
+        known = _stamps(watched)
+        try:
+            for changes in watchfiles.watch(
+                *watched,
+                watch_filter=None,
+                recursive=False,
+                step=STEP_MS,
+                debounce=DEBOUNCE_MS,
+                stop_event=stopping,
+                raise_interrupt=False,
+            ):
+                report({Path(name) for _, name in changes if name.endswith(".py")})
+                known = _stamps(watched)
+                if folders(root) != watched:
+                    break
+        except OSError:  # a folder went away between two looks at it
+            stopping.wait(0.2)
 
 
 @contextlib.contextmanager

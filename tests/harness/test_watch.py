@@ -1,13 +1,16 @@
 """Watch: what a save runs first, what is printed when, and what a subject may do to the process that judges it."""
 
+import contextlib
 import io
 import json
 import os
 import pty
 import queue
 import re
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +27,7 @@ from cs336_harness.explain import hints
 from cs336_harness.loading import HOME
 from cs336_harness.suite import Suite
 from cs336_harness.watch.judge import Job, planned, wire
-from cs336_harness.watch.loop import folders
+from cs336_harness.watch.loop import _report_saves, folders
 from cs336_harness.watch.session import Session, result_of
 from cs336_harness.watch.workers import CAN_FORK, ForkServer, FreshProcesses
 
@@ -351,6 +354,37 @@ def test_folders_leave_out_environments_and_hidden_ones(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "env" / "pyvenv.cfg").touch()
     assert folders(tmp_path) == {tmp_path, tmp_path / "cs336_basics", tmp_path / "cs336_basics" / "inner"}
+
+
+def test_saves_are_reported_in_folders_old_and_new_and_after_the_root_was_away(tmp_path: Path) -> None:
+    root, inbox, stopping = tmp_path / "root", queue.Queue[tuple[str, Any]](), threading.Event()
+    (root / ".venv").mkdir(parents=True)
+    watcher = threading.Thread(target=_report_saves, args=(root, inbox, stopping))
+    watcher.start()
+
+    def saved(name: str) -> bool:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            (root / name).write_text(str(time.monotonic()))
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    if root / name in inbox.get(timeout=0.1)[1]:
+                        return True
+        return False
+
+    assert saved("adapters.py")
+    (root / "layers").mkdir()
+    assert saved("layers/linear.py")
+    shutil.move(root, tmp_path / "away")
+    time.sleep(0.05)
+    shutil.move(tmp_path / "away", root)
+    assert saved("layers/linear.py")
+    (root / ".venv" / "hidden.py").touch()
+    (root / "notes.txt").touch()
+    assert saved("adapters.py")
+    stopping.set()
+    watcher.join()
+    assert all(file.suffix == ".py" and ".venv" not in file.parts for _, files in inbox.queue for file in files)
 
 
 @pytest.mark.slow
