@@ -119,7 +119,7 @@ def run_rope(
     token_positions: Int[Tensor, " ... time"],
 ) -> Float[Tensor, " ... time d_k"]:
     """Queries or keys (…, time, d_k), turned; the table is made for the positions given, whatever ``max_seq_len``."""
-    while token_positions.ndim < in_query_or_key.ndim - 1:  # axes that positions lack, the heads, lie before time
+    while token_positions.ndim < in_query_or_key.ndim - 1:  # the axes that positions lack are heads, before time
         token_positions = token_positions.unsqueeze(-2)
     table = rope.rotary_table(token_positions, d_k, theta, in_query_or_key.dtype)
     return rope.rotate(in_query_or_key, table)

@@ -69,7 +69,10 @@ def fused_scaled_dot_product_attention(
     mask: Bool[Tensor, "*mask_batch queries keys"] | None = None,
     is_causal: bool = False,
 ) -> Float[Tensor, "*batch heads queries d_v"]:
-    """The same function by PyTorch's fused kernels, which never hold the (queries, keys) matrix (arXiv:2205.14135)."""
+    """The same function by PyTorch's fused kernels, which never hold the (queries, keys) matrix (arXiv:2205.14135).
+
+    Q, K and V need a heads axis.
+    """
     grouped = K.shape[-3] != Q.shape[-3]
     return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, is_causal=is_causal, enable_gqa=grouped)
 

@@ -25,7 +25,7 @@ class TransformerConfig:
         num_kv_heads: key and value heads per layer; ``num_heads`` (the default) is MHA, 1 is MQA, in between is GQA.
         d_ff: hidden width of the feed-forward; default: the multiple of 64 nearest to 8/3 d_model (CS336 handout).
         rope_theta: base of the rotary wavelengths (RoFormer, arXiv:2104.09864).
-        norm_eps: added to the mean square inside of the root of RMSNorm.
+        norm_eps: added to the mean square inside the root of RMSNorm.
         tie_embeddings: one vocabulary matrix for look-up and logits (arXiv:1608.05859).
         context_policy: for an input longer than ``context_length``: ``"reject"`` it with a ``ValueError``, or
             ``"keep_last"``: look at its last ``context_length`` tokens.

@@ -78,7 +78,7 @@ class Embedding(nn.Module):
         """Look the ids up.
 
         Raises:
-            ValueError: the ids are no integers, or, in eager mode on the CPU, one is outside of the vocabulary. Looking
+            ValueError: the ids are no integers, or, in eager mode on the CPU, one is outside the vocabulary. Looking
                 would stall a GPU, which has an assertion of its own; a compiled graph cannot branch on values.
         """
         if token_ids.dtype not in (torch.int64, torch.int32):
@@ -98,7 +98,7 @@ class Embedding(nn.Module):
         if outside.any():
             position = tuple(outside.nonzero()[0].tolist())
             raise ValueError(
-                f"token id {token_ids[position].item()} at position {position} is outside of the vocabulary: "
+                f"token id {token_ids[position].item()} at position {position} is outside the vocabulary: "
                 f"vocab_size {vocab_size} has the ids 0 to {vocab_size - 1}"
             )
 

@@ -47,7 +47,7 @@ class TransformerLM(nn.Module):
     Args:
         config: every size and policy.
         attention: ``scaled_dot_product_attention`` or, for speed, ``fused_scaled_dot_product_attention``.
-        generator: seeds the initial weights. Together with ``device`` and ``dtype``: see ``layers``.
+        generator, device, dtype: how the weights are made; see ``layers``.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TransformerLM(nn.Module):
 
         Raises:
             ValueError: there are no tokens; there are more than ``context_length`` under the policy "reject"; the ids
-                are no integers or, in eager mode on the CPU, outside of the vocabulary.
+                are no integers or, in eager mode on the CPU, outside the vocabulary.
         """
         token_ids, positions = self._fit_context(token_ids, positions)
         if positions is None:

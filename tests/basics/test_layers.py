@@ -8,7 +8,7 @@ from small_decoder import assert_near, seeded
 
 from cs336_basics.layers import Embedding, Linear, RMSNorm, silu, softmax
 
-OUTSIDE = "is outside of the vocabulary: vocab_size 11 has the ids 0 to 10"
+OUTSIDE = "is outside the vocabulary: vocab_size 11 has the ids 0 to 10"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
