@@ -16,7 +16,8 @@ import pytest
 from cs336_harness.commands.session import prepare_torch
 from cs336_harness.failures import CannotJudgeError
 
-prepare_torch()
+HOME = Path(__file__).resolve().parent.parent
+SETTINGS = HOME / "pyproject.toml"
 
 STAND_ASIDE = ("tests/basics", "tests/harness", "tests/pages", "tests/references")
 """Folders whose tests are not about the subject: they stand aside when a subject is given by ``--adapters``."""
@@ -89,7 +90,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--hint", action="store_true", help="say more on each named mistake, step by step")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Starts again from this repository when ``--adapters PATH`` has moved pytest's root to PATH.
+
+    pytest looks for its settings beside the paths on its command line before it knows which of them belong to an option.
+    """
+    path, invocation = config.getoption("adapters"), config.invocation_params
+    if path is None or not path.exists() or _at_home(config) or config.option.inifilename is not None:
+        return None
+    if not invocation.dir.is_relative_to(HOME):
+        return None
+    others, arguments = [], iter(invocation.args)
+    for argument in arguments:
+        if argument == "--adapters":
+            next(arguments)
+        elif not str(argument).startswith("--adapters="):
+            others.append(argument)
+    return pytest.main(["-c", str(SETTINGS), "--rootdir", str(HOME), f"--adapters={path.resolve()}", *others])
+
+
+def _at_home(config: pytest.Config) -> bool:
+    return config.inipath == SETTINGS
+
+
+def _idle(config: pytest.Config) -> bool:
+    """Whether this run has nothing to do with judging: another project's tests in the same environment."""
+    return config.getoption("adapters") is None and not _at_home(config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[WRITTEN] = []
+    if _idle(config):
+        return
+    prepare_torch()
     from cs336_harness.checks.registry import GROUPS, TASKS
 
     for name in sorted({*GROUPS, *TASKS, "attention"}):
@@ -98,10 +132,11 @@ def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("adapters")
     if path is not None and not path.exists():
         raise pytest.UsageError(f"--adapters: no such file or directory: {path}")
-    config.stash[WRITTEN] = []
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if _idle(config):
+        return None
     path = config.getoption("adapters")
     return f"cs336: judging {path if path is not None else 'adapters.py of this repository'}"
 
@@ -116,7 +151,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.fixture(scope="session")
 def suite(request: pytest.FixtureRequest) -> Any:
     """The suite of the subject that this run judges."""
-    from cs336_harness.loading import HOME, load
+    from cs336_harness.loading import load
     from cs336_harness.suite import Suite
 
     try:
@@ -193,6 +228,8 @@ def pytest_report_teststatus(report: pytest.TestReport) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if _idle(config):
+        return
     from cs336_harness import recipes
 
     judged = config.stash.get(SUITE, None)

@@ -1,6 +1,6 @@
 """The written answer to transformer_accounting: one test for each question, judged as ``cs336 writeup`` judges it.
 
-It judges the WRITEUP.md of this repository, or of the repository that ``--adapters`` names.
+It judges the WRITEUP.md of this repository, or of the repository that ``--adapters`` names if there is one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from cs336_harness.writeup.report import explain
 def judgement(pytestconfig: pytest.Config) -> Judgement:
     path: Path | None = pytestconfig.getoption("adapters")
     home = pytestconfig.rootpath if path is None else path if path.is_dir() else path.parent
+    if path is not None and not (home / "WRITEUP.md").exists():
+        pytest.skip(f"{home} holds no WRITEUP.md")
     try:
         return judge_file(home / "WRITEUP.md")
     except ValueError as error:

@@ -1,6 +1,8 @@
 """What pytest says of a subject: outcomes, exit codes, sections and properties."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +156,15 @@ def test_every_check_is_judged_by_exactly_one_test() -> None:
 
 def test_every_recipe_is_a_snapshot_that_a_test_reads() -> None:
     assert {check.snapshot for check in CHECKS.values()} - {None} == set(recipes.RECIPES)
+
+
+@pytest.mark.slow
+def test_a_path_outside_of_this_repository_may_follow_a_space(pytester: pytest.Pytester) -> None:
+    subject = pytester.mkpydir("elsewhere") / "subject.py"
+    subject.write_text(RIGHT)
+    (subject.parent / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "--adapters", str(subject), "-k", "silu", "-q"]
+    result = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    assert "subject.py" in result.stdout
+    assert not (subject.parent / ".pytest_cache").exists()
