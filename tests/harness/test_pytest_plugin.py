@@ -163,7 +163,7 @@ def test_a_path_outside_of_this_repository_may_follow_a_space(pytester: pytest.P
     subject = pytester.mkpydir("elsewhere") / "subject.py"
     subject.write_text(RIGHT)
     (subject.parent / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "--adapters", str(subject), "-k", "silu", "-q"]
+    command = [sys.executable, "-m", "pytest", "--adapters", str(subject), "-k", "silu"]
     result = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
     assert "subject.py" in result.stdout
