@@ -15,10 +15,14 @@ from cs336_harness.diagnosis.snippets import model_code
 from cs336_harness.failures import AbsentEntryPoint
 from cs336_harness.subject import Subject
 
-SIZES = "sizes = dict(vocab_size=13, context_length=6, d_model=12, num_layers=1, num_heads=3, num_kv_heads=3, d_ff=64)"
+SIZES = (
+    "sizes = dict(vocab_size=13, context_length=6, d_model=12, num_layers=1,",
+    "             num_heads=3, num_kv_heads=3, d_ff=64)",
+)
 BUILD = (
-    SIZES,
-    "model = get_transformer_lm(**sizes, rope_theta=100.0, tie_embeddings={tied})",
+    *SIZES,
+    "sizes |= dict(rope_theta=100.0, tie_embeddings={tied})",
+    "model = get_transformer_lm(**sizes)",
     "weights = get_transformer_lm_weights(model)",
 )
 FILL = (
@@ -65,6 +69,7 @@ def _built(tied: bool) -> tuple[str, ...]:
 
 
 ONE_OBJECT = 'weights["lm_head.weight"] is weights["token_embeddings.weight"]'
+BOTH = ('table = weights["token_embeddings.weight"]', 'head = weights["lm_head.weight"]')
 COUNT = "sum(weight.numel() for weight in model.parameters())"
 AGAIN = (
     "weights = get_transformer_lm_weights(model)",
@@ -89,14 +94,16 @@ def tying() -> tuple[Experiment, ...]:
             "in whether tied weights share memory",
             here,
             *tied,
-            'weights["lm_head.weight"].data_ptr() == weights["token_embeddings.weight"].data_ptr()',
+            *BOTH,
+            "table.data_ptr() == head.data_ptr()",
         ),
         fact(
             "tied: equal at first",
             "in whether tied weights begin equal",
             here,
             *tied,
-            'torch.equal(weights["lm_head.weight"], weights["token_embeddings.weight"])',
+            *BOTH,
+            "torch.equal(table, head)",
         ),
         fact("tied: count", "in how many parameters a tied model owns", here, *tied, COUNT),
         fact("untied: count", "in how many parameters an untied model owns", here, *untied, COUNT),
@@ -143,9 +150,11 @@ def _refusal(name: str, what: str, changes: str) -> Experiment:
         name,
         f"in what happens with {what}",
         Place.CONFIGURATION,
-        SIZES,
+        *SIZES,
+        f"sizes |= dict({changes})",
+        "sizes |= dict(rope_theta=100.0, tie_embeddings=False)",
         "try:",
-        f"    get_transformer_lm(**sizes | dict({changes}), rope_theta=100.0, tie_embeddings=False)",
+        "    get_transformer_lm(**sizes)",
         '    result = "accepted"',
         "except Exception as error:",
         "    result = type(error).__name__",
@@ -171,11 +180,15 @@ def _length(name: str, what: str, time: int) -> Experiment:
 def configuration() -> tuple[Experiment, ...]:
     """What each size does, and which sizes are refused."""
     here = Place.CONFIGURATION
-    sizes = "d_model=24, num_heads=6, num_kv_heads=2, d_ff=40, num_layers=2, vocab_size=101"
+    sizes = (
+        "sizes |= dict(d_model=24, num_heads=6, num_kv_heads=2)",
+        "sizes |= dict(d_ff=40, num_layers=2, vocab_size=101)",
+    )
     made = (
-        SIZES,
-        f"sizes |= dict({sizes})",
-        "model = get_transformer_lm(**sizes, rope_theta=100.0, tie_embeddings=False)",
+        *SIZES,
+        *sizes,
+        "sizes |= dict(rope_theta=100.0, tie_embeddings=False)",
+        "model = get_transformer_lm(**sizes)",
         "weights = get_transformer_lm_weights(model)",
     )
     looked_at = ("token_embeddings.weight", "layers.1.attn.k_proj.weight", "layers.1.ffn.w1.weight", "lm_head.weight")
@@ -202,10 +215,11 @@ def configuration() -> tuple[Experiment, ...]:
             "theta",
             "in whether rope_theta changes anything",
             here,
-            SIZES,
+            *SIZES,
+            "sizes |= dict(tie_embeddings=False)",
             "results = []",
             "for theta in (100.0, 10000.0):",
-            "    model = get_transformer_lm(**sizes, rope_theta=theta, tie_embeddings=False)",
+            "    model = get_transformer_lm(**sizes, rope_theta=theta)",
             "    weights = get_transformer_lm_weights(model)",
             *(f"    {line}" for line in FILL),
             "    results.append(model(torch.tensor([[1, 7, 4, 0]])))",
@@ -224,15 +238,17 @@ def configuration() -> tuple[Experiment, ...]:
 
 
 CALL = model_code(1, 3, 1, 1)
+"""Up to the token ids, then five lines: the call in four, and its result."""
 MODEL_MANNERS = (
     fact(
         "run_transformer_lm: weights untouched",
         "in which weights it leaves other than it found them",
         Place.INFORMATION_FLOW,
-        *CALL[:-4],
+        *CALL[:-5],
         "before = {name: weight.clone() for name, weight in weights.items()}",
-        *CALL[-4:-1],
-        "[name for name in before if name not in weights or not torch.equal(weights[name], before[name])]",
+        *CALL[-5:-1],
+        "kept = {n for n, w in weights.items() if torch.equal(w, before[n])}",
+        "sorted(set(before) - kept)",
     ),
     fact(
         "run_transformer_lm: ids untouched",
@@ -272,9 +288,10 @@ MANNERS = (
         "in whether train and eval agree",
         Place.INFORMATION_FLOW,
         *_built(False),
+        "tokens = torch.tensor([[1, 7, 4, 0]])",
         "torch.manual_seed(0)",
-        "first = model.train()(torch.ones(1, 4, dtype=torch.int64))",
-        "torch.equal(first, model.eval()(torch.ones(1, 4, dtype=torch.int64)))",
+        "trained, evaluated = model.train()(tokens), model.eval()(tokens)",
+        "torch.equal(trained, evaluated)",
     ),
     fact(
         "get_transformer_lm: random numbers",
@@ -296,7 +313,7 @@ MANNERS = (
     ),
 )
 
-COUNTS = "vocab_size=101, d_model=48, num_layers=3, num_heads=6, num_kv_heads={kv}, d_ff=128"
+COUNTED = "    vocab_size=101, d_model=48, num_layers=3,"
 
 
 @functools.cache
@@ -307,7 +324,10 @@ def parameter_count() -> tuple[Experiment, ...]:
             f"run_parameter_count: {kv} key/value heads, {'tied' if tied else 'untied'}",
             f"for 6 heads over {kv}, {'tied' if tied else 'untied'}",
             Place.ACCOUNTING,
-            f"run_parameter_count({COUNTS.format(kv=kv)}, tie_embeddings={tied})",
+            "count = run_parameter_count(",
+            COUNTED,
+            f"    num_heads=6, num_kv_heads={kv}, d_ff=128, tie_embeddings={tied})",
+            "count",
         )
         for kv in (6, 2)
         for tied in (False, True)
@@ -322,7 +342,10 @@ def forward_flops() -> tuple[Experiment, ...]:
             f"run_forward_flops: {term}, {kv} key/value heads",
             f"in {term} for 6 heads over {kv}",
             Place.ACCOUNTING,
-            f"flops = run_forward_flops(batch_size=3, sequence_length=5, {COUNTS.format(kv=kv)})",
+            "flops = run_forward_flops(",
+            "    batch_size=3, sequence_length=5,",
+            COUNTED,
+            f"    num_heads=6, num_kv_heads={kv}, d_ff=128)",
             f'int(flops["{term}"])',
         )
         for kv in (6, 2)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 PROJECTIONS = "q, k, v, o = (torch.randn({d}, {d}) / {d} ** 0.5 for _ in range(4))"
 PASSED = "q_proj_weight=q, k_proj_weight=k, v_proj_weight=v, o_proj_weight=o"
 LAYER = (
-    'layer = {"attn.q_proj": (D, D), "attn.k_proj": (D, D), "attn.v_proj": (D, D), "attn.output_proj": (D, D),',
-    '         "ln1": (D,), "ffn.w1": (F, D), "ffn.w2": (D, F), "ffn.w3": (F, D), "ln2": (D,)}',
+    'layer = {f"attn.{p}_proj": (D, D) for p in ("q", "k", "v", "output")}',
+    'layer |= {"ffn.w1": (F, D), "ffn.w2": (D, F), "ffn.w3": (F, D)}',
+    'layer |= {"ln1": (D,), "ln2": (D,)}',
 )
-FILLED = "weights = {name + '.weight': torch.rand(size) - 0.3 for name, size in sizes.items()}"
+FILLED = 'weights = {f"{n}.weight": torch.rand(s) - 0.3 for n, s in sizes.items()}'
 SEED = "torch.manual_seed(0)"
 
 Codes = Iterator[tuple[str, ...]]
@@ -29,8 +30,8 @@ def _embedding() -> Codes:
     for ids in ("[[1]]", "[[0, 1, 2, 3, 4]]"):
         yield (
             SEED,
-            f"table, ids = torch.randn(5, 2), torch.tensor({ids})",
-            "run_embedding(vocab_size=5, d_model=2, weights=table, token_ids=ids)",
+            f"rows, ids = torch.randn(5, 2), torch.tensor({ids})",
+            "run_embedding(vocab_size=5, d_model=2, weights=rows, token_ids=ids)",
         )
 
 
@@ -66,7 +67,10 @@ def _swiglu() -> Codes:
             SEED,
             f"x, w2 = torch.randn({leading}, 2), torch.randn(2, {d_ff})",
             f"w1, w3 = torch.randn({d_ff}, 2), torch.randn({d_ff}, 2)",
-            f"run_swiglu(d_model=2, d_ff={d_ff}, w1_weight=w1, w2_weight=w2, w3_weight=w3, in_features=x)",
+            "out = run_swiglu(",
+            f"    d_model=2, d_ff={d_ff}, in_features=x,",
+            "    w1_weight=w1, w2_weight=w2, w3_weight=w3)",
+            "out",
         )
 
 
@@ -88,7 +92,10 @@ def _rope() -> Codes:
             SEED,
             f"positions = torch.tensor({positions})",
             f"x = torch.randn({leading}positions.shape[-1], {width})",
-            f"run_rope(d_k={width}, theta={theta}, max_seq_len={reach}, in_query_or_key=x, token_positions=positions)",
+            "out = run_rope(",
+            f"    d_k={width}, theta={theta}, max_seq_len={reach},",
+            "    in_query_or_key=x, token_positions=positions)",
+            "out",
         )
 
 
@@ -104,7 +111,8 @@ def _product() -> Codes:
     ):
         yield (
             SEED,
-            f"mask = torch.tensor({mask}).expand({leading}, -1, -1)",
+            f"mask = torch.tensor({mask})",
+            f"mask = mask.expand({leading}, -1, -1)",
             f"Q, K = (torch.randn({leading}, size, 4) for size in mask.shape[-2:])",
             f"V = torch.randn({leading}, mask.shape[-1], {width})",
             "run_scaled_dot_product_attention(Q=Q, K=K, V=V, mask=mask)",
@@ -124,7 +132,8 @@ def _attention() -> Codes:
             PROJECTIONS.format(d=d),
             f"x = torch.randn({rows}, {time}, {d})",
             "out = run_multihead_self_attention(",
-            f"    d_model={d}, num_heads={heads}, {PASSED}, in_features=x)",
+            f"    d_model={d}, num_heads={heads}, in_features=x,",
+            f"    {PASSED})",
             "out",
         )
 
@@ -150,12 +159,12 @@ def _block() -> Codes:
         yield (
             SEED,
             f"D, F = {4 * heads}, {8 * heads}",
-            LAYER[0].replace("layer", "sizes", 1),
-            LAYER[1],
+            *(line.replace("layer", "sizes", 1) for line in LAYER),
             FILLED,
             f"x = 0.1 * torch.randn({rows}, {time}, D)",
             "out = run_transformer_block(",
-            f"    d_model=D, num_heads={heads}, d_ff=F, max_seq_len=16, theta=100.0, weights=weights, in_features=x)",
+            f"    d_model=D, num_heads={heads}, d_ff=F, max_seq_len=16, theta=100.0,",
+            "    weights=weights, in_features=x)",
             "out",
         )
 
@@ -174,12 +183,14 @@ def model_code(rows: int, time: int, heads: int, layers: int) -> tuple[str, ...]
         f"D, F, V, L = {4 * heads}, {8 * heads}, 7, {layers}",
         *LAYER,
         'sizes = {"token_embeddings": (V, D), "ln_final": (D,), "lm_head": (V, D)}',
-        'sizes |= {f"layers.{i}.{name}": size for i in range(L) for name, size in layer.items()}',
+        "for i in range(L):",
+        '    sizes |= {f"layers.{i}.{n}": s for n, s in layer.items()}',
         FILLED,
         f"tokens = torch.arange({rows * time}).view({rows}, {time}) % V",
         "logits = run_transformer_lm(",
-        f"    vocab_size=V, context_length=12, d_model=D, num_layers=L, num_heads={heads}, d_ff=F,",
-        "    rope_theta=100.0, weights=weights, in_indices=tokens)",
+        "    vocab_size=V, context_length=12, d_model=D, num_layers=L,",
+        f"    num_heads={heads}, d_ff=F, rope_theta=100.0,",
+        "    weights=weights, in_indices=tokens)",
         "logits",
     )
 
@@ -193,8 +204,8 @@ def _built() -> Codes:
     grouped = [(1, 2, 6, 2, 1, False), (1, 2, 6, 3, 1, False), (1, 2, 6, 1, 1, False), (1, 2, 1, 1, 1, True)]
     for rows, time, heads, kv, layers, tied in (*shapes, *grouped):
         yield (
-            f"sizes = dict(vocab_size=7, context_length=12, d_model={4 * heads}, num_layers={layers},",
-            f"             num_heads={heads}, num_kv_heads={kv}, d_ff={8 * heads},",
+            f"sizes = dict(vocab_size=7, context_length=12, d_model={4 * heads},",
+            f"             num_layers={layers}, num_heads={heads}, num_kv_heads={kv}, d_ff={8 * heads},",
             f"             rope_theta=100.0, tie_embeddings={tied})",
             "model = get_transformer_lm(**sizes)",
             "weights = get_transformer_lm_weights(model)",

@@ -18,6 +18,7 @@ from cs336_harness.diagnosis import Diagnosis, Probe, diagnose_check
 from cs336_harness.diagnosis.localising import locate
 from cs336_harness.diagnosis.matching import match
 from cs336_harness.diagnosis.programs import EVERY, program
+from cs336_harness.diagnosis.snippets import CODES
 from cs336_harness.failures import CheckFailure
 from cs336_harness.subject import Subject
 from cs336_harness.suite import Result, Suite
@@ -87,6 +88,10 @@ REPRODUCED = {
 }
 
 
+WIDEST = 74
+"""Code wider than this would be broken by an ordinary terminal, and could not be pasted."""
+
+
 @pytest.mark.parametrize("name", REPRODUCED)
 def test_the_reproducer_runs_as_pasted_and_prints_what_it_says(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -102,7 +107,8 @@ def test_the_reproducer_runs_as_pasted_and_prints_what_it_says(
         exec("\n".join(lines), {})
     printed, said = capsys.readouterr().out.strip(), lines[-1].rpartition("this one ")[2]
     assert lines[-1].startswith("# a correct decoder gives ")
-    assert len(lines) <= 20
+    assert len(lines) <= 22
+    assert max(map(len, lines[:-1])) <= WIDEST
     if said.replace(".", "").replace("-", "").replace("e", "").isdigit():
         assert float(printed) == pytest.approx(float(said), rel=1e-4)
     else:
@@ -193,6 +199,13 @@ def test_every_experiment_has_a_name_of_its_own_and_words_for_it() -> None:
         names = [experiment.name for experiment in program(name)]
         assert len(set(names)) == len(names)
         assert [e.what for e in program(name) if not e.what.startswith(beginnings)] == []
+
+
+def test_no_reproducer_is_wider_than_a_terminal() -> None:
+    codes = [code for make in CODES.values() for code in make()]
+    codes += [experiment.code for name in EVERY for experiment in program(name) if experiment.code]
+    printed = [f"print({code[-1]})" for code in codes]
+    assert {line for line in (*printed, *(line for code in codes for line in code[:-1])) if len(line) > WIDEST} == set()
 
 
 def test_a_subject_that_has_only_a_part_is_diagnosed_by_that_part() -> None:
