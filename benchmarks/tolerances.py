@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from cs336_harness.commands.session import prepare_torch
+from cs336_harness.environment import prepare_torch
 
 prepare_torch()
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cs336_harness.commands.session import prepare_torch
+from cs336_harness.environment import prepare_torch
 from cs336_harness.failures import CannotJudgeError
 
 HOME = Path(__file__).resolve().parent.parent

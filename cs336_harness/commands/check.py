@@ -29,7 +29,7 @@ def check(
     """
     from rich.console import Console
 
-    from cs336_harness.commands.session import prepare_torch
+    from cs336_harness.environment import prepare_torch
 
     prepare_torch()
     from cs336_harness import drills, report

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cs336_harness.commands.session import prepare_torch
+from cs336_harness.environment import prepare_torch
 
 Words = Annotated[list[str] | None, typer.Argument(help="Only mistakes whose name or place holds all these words.")]
 Matrix = Annotated[bool, typer.Option(help="Judge each by the suite: which checks fail, and by how many tolerances.")]

@@ -26,7 +26,7 @@ def watch(
     """
     from rich.console import Console
 
-    from cs336_harness.commands.session import prepare_torch
+    from cs336_harness.environment import prepare_torch
 
     prepare_torch()
     from cs336_harness.failures import CannotJudgeError

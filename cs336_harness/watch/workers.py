@@ -254,7 +254,7 @@ def _wait_for_one_job() -> None:
 
 
 if __name__ == "__main__":
-    from cs336_harness.commands.session import prepare_torch
+    from cs336_harness.environment import prepare_torch
 
     prepare_torch()
     _wait_for_one_job()

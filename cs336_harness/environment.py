@@ -1,4 +1,4 @@
-"""What a command sets up before torch is imported."""
+"""The environment that the subject is judged in; set up before torch is imported."""
 
 from __future__ import annotations
 
