@@ -14,7 +14,9 @@ import importlib.metadata
 import importlib.util
 import io
 import os
+import site
 import sys
+import sysconfig
 import tomllib
 import traceback
 from collections.abc import Iterator
@@ -23,7 +25,7 @@ from types import ModuleType
 
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.failures import CannotJudgeError
-from cs336_harness.subject import Subject
+from cs336_harness.subject import Subject, own_frames, torch_state_kept
 
 HOME = Path(__file__).resolve().parent.parent
 """The repository that the harness stands in."""
@@ -62,12 +64,33 @@ def locate(path: Path) -> Path:
 
 
 def _nested(folder: Path, depth: int) -> Iterator[Path]:
-    for child in folder.iterdir():
-        if child.is_dir() and not child.is_symlink() and child.name not in NOT_SEARCHED:
-            if (child / PLACES[1]).is_file():
+    for child in _folders(folder):
+        if not child.is_symlink() and child.name not in NOT_SEARCHED:
+            if _is_file(child / PLACES[1]):
                 yield child / PLACES[1]
             elif depth > 1:
                 yield from _nested(child, depth - 1)
+
+
+def _children(folder: Path) -> list[Path]:
+    """What a folder holds; nothing when it is not there or may not be read."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders of a folder that may be read."""
+    return [child for child in _children(folder) if child.is_dir() and os.access(child, os.R_OK | os.X_OK)]
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a file is there; another user's closed folder has none for us."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def load(path: Path | None = None) -> Subject:
@@ -99,7 +122,7 @@ def _display(file: Path) -> str:
 
 def _prepare_path(root: Path) -> None:
     """The root first; ``src`` next; last the packages themselves, for code that imports its neighbours by bare name."""
-    inner = sorted(child for child in root.iterdir() if child.is_dir() and any(child.glob("*.py")))
+    inner = sorted(child for child in _folders(root) if any(file.suffix == ".py" for file in _children(child)))
     ours = [str(root), str(root / "src")]
     sys.path[:] = ours + [entry for entry in sys.path if entry not in ours]
     sys.path.extend(str(child) for child in inner if child.name not in {"tests", "src"} and str(child) not in sys.path)
@@ -110,12 +133,14 @@ def _forget_other_roots(root: Path) -> None:
 
     Installed libraries stay: a folder that happens to be called like one must not take it away from everybody else.
     """
-    own = {child.stem for base in (root, root / "src") if base.is_dir() for child in base.iterdir()} - {__package__}
+    own = {child.stem for base in (root, root / "src") for child in _children(base)} - {__package__}
+    libraries = {Path(folder).resolve() for folder in (*site.getsitepackages(), *sysconfig.get_paths().values())}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] not in own or name.partition(".")[0] in sys.stdlib_module_names:
             continue
-        file = getattr(module, "__file__", None)
-        if file is None or not (Path(file).resolve().is_relative_to(root) or "site-packages" in Path(file).parts):
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        folders = [Path(place).resolve() for place in places if place is not None]
+        if not any(folder.is_relative_to(kept) for folder in folders for kept in (root, *libraries)):
             del sys.modules[name]
 
 
@@ -127,9 +152,9 @@ def _claim_packages_without_init(root: Path) -> None:
     """
     if root == HOME:
         return
-    for folder in (child for base in (root, root / "src") if base.is_dir() for child in base.iterdir()):
+    for folder in (child for base in (root, root / "src") for child in _folders(base)):
         ours = (HOME / folder.name / "__init__.py").is_file() and folder.name != __package__
-        if ours and folder.is_dir() and not (folder / "__init__.py").is_file():
+        if ours and not (folder / "__init__.py").is_file():
             _make_package(folder.name, folder)
 
 
@@ -138,10 +163,11 @@ def _answer_for_versions(root: Path) -> None:
 
     Course repositories read their version in ``__init__``; judging them must not need an install.
     """
-    versions = {child.name: "0" for child in root.iterdir() if (child / "__init__.py").is_file()}
-    with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
-        versions[str(project.get("name"))] = str(project.get("version", "0"))
+    versions = {child.name: "0" for child in _folders(root) if (child / "__init__.py").is_file()}
+    with contextlib.suppress(OSError, ValueError):  # no such file, no text, no TOML
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project")
+        if isinstance(project, dict):
+            versions[str(project.get("name"))] = str(project.get("version", "0"))
     _Versions({name.lower().replace("-", "_"): version for name, version in versions.items()}).install()
 
 
@@ -169,16 +195,16 @@ class _Versions:
 
 def _import(file: Path, module_name: str, root: Path) -> ModuleType:
     try:
-        with contextlib.chdir(root), contextlib.redirect_stdout(io.StringIO()):
+        with torch_state_kept(), contextlib.chdir(root), contextlib.redirect_stdout(io.StringIO()):
             return _execute(file, module_name)
-    except CannotJudgeError:
+    except (CannotJudgeError, KeyboardInterrupt):
         raise
     except SyntaxError as error:
         where = f"{_display(Path(error.filename)) if error.filename else _display(file)}:{error.lineno}"
         raise CannotJudgeError(f"{where}: {type(error).__name__}: {error.msg}: {(error.text or '').strip()}") from error
     except ModuleNotFoundError as error:
         raise CannotJudgeError(_missing_module(error, file, root)) from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # sys.exit() and pytest.skip() at import are no Exception
         text = " ".join(str(error).split()) or "no message"
         place = _innermost(error, root) or _display(file)
         raise CannotJudgeError(
@@ -230,14 +256,14 @@ def _make_package(name: str, folder: Path) -> None:
 
 def _innermost(error: BaseException, root: Path) -> str | None:
     """``file:line`` of the deepest frame in the subject's own files."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(root))]
+    frames = own_frames(traceback.extract_tb(error.__traceback__), root)
     return f"{_display(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else None
 
 
 def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
     name = (error.name or "").partition(".")[0]
     importer = _innermost(error, root) or _display(file)
-    own = {child.stem for child in root.iterdir()}
+    own = {child.stem for child in _children(root)}
     if name in own or not name:
         return f"{importer}: {error.msg}; the import does not match the files under {_display(root)}"
     return (

@@ -13,10 +13,10 @@ import io
 import os
 import textwrap
 import traceback
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,6 +43,19 @@ def own_copy(value: Any) -> Any:
     return value
 
 
+def is_own_file(file: str, root: Path) -> bool:
+    """Whether a file is one of the subject's: under its ``root``, neither installed there nor the harness's own."""
+    path = Path(file)
+    return (
+        path.is_relative_to(root.resolve()) and "site-packages" not in path.parts and not path.is_relative_to(HARNESS)
+    )
+
+
+def own_frames(frames: Iterable[traceback.FrameSummary], root: Path) -> list[traceback.FrameSummary]:
+    """The frames that lie in the subject's own files, outermost first."""
+    return [frame for frame in frames if is_own_file(frame.filename, root)]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Visit:
     """PyTorch's global state before and after one call of the subject, as the subject left it."""
@@ -55,6 +68,48 @@ class Visit:
     def drew_random_numbers(self) -> bool:
         """Whether the global generator moved."""
         return not torch.equal(*self.rng_state)
+
+
+class TorchState(NamedTuple):
+    """What PyTorch keeps for the whole process and a subject may change."""
+
+    default_dtype: torch.dtype
+    default_device: torch.device
+    grad_enabled: bool
+    rng: Tensor
+
+    @classmethod
+    def current(cls) -> TorchState:
+        """As it is now."""
+        return cls(
+            torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), torch.get_rng_state()
+        )
+
+    def restore(self) -> None:
+        """Puts it back."""
+        torch.set_default_dtype(self.default_dtype)
+        torch.set_grad_enabled(self.grad_enabled)
+        torch.set_rng_state(self.rng)
+        if torch.get_default_device() != self.default_device:
+            torch.set_default_device(None if self.default_device.type == "cpu" else self.default_device)
+
+
+@contextlib.contextmanager
+def torch_state_kept() -> Generator[None, None, None]:
+    """Leaves PyTorch's state for the whole process as found."""
+    before = TorchState.current()
+    try:
+        yield
+    finally:
+        before.restore()
+
+
+def _working_directory() -> Path | None:
+    """Where we are; None when that folder was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 class Subject:
@@ -97,30 +152,28 @@ class Subject:
 
         What the subject had made of that state is kept in :attr:`last_visit`.
         """
-        before = Path.cwd()
-        default_dtype, grad_enabled, rng = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state()
+        before, directory = TorchState.current(), _working_directory()
         try:
             if self.root is not None:
                 os.chdir(self.root)
             with contextlib.redirect_stdout(io.StringIO()):
                 yield
         finally:
-            os.chdir(before)
+            if directory is not None:
+                os.chdir(directory)
+            after = TorchState.current()
+            before.restore()
             self.last_visit = Visit(
-                (default_dtype, torch.get_default_dtype()),
-                (grad_enabled, torch.is_grad_enabled()),
-                (rng, torch.get_rng_state()),
+                (before.default_dtype, after.default_dtype),
+                (before.grad_enabled, after.grad_enabled),
+                (before.rng, after.rng),
             )
-            torch.set_default_dtype(default_dtype)
-            torch.set_grad_enabled(grad_enabled)
-            torch.set_rng_state(rng)
 
     def invoke(self, entry_point: str, *, copy: bool = True, grad: bool = False, **arguments: Any) -> Any:
         """Calls an entry point and returns whatever it returns.
 
         ``copy`` hands over copies of the arguments; ``grad`` leaves autograd on. Raises :class:`AbsentEntryPoint`,
-        :class:`BlankEntryPoint`, or :class:`CheckFailure` with the subject's own traceback, trimmed to its files. A
-        ``ValueError`` passes through :meth:`refusal` only.
+        :class:`BlankEntryPoint`, or :class:`CheckFailure` with the subject's own traceback, trimmed to its files.
         """
         point = ENTRY_POINTS[entry_point]
         if not self.has(entry_point):
@@ -144,9 +197,9 @@ class Subject:
         try:
             with torch.set_grad_enabled(grad), self.at_home():
                 return function()
-        except (CheckFailure, AbsentEntryPoint, BlankEntryPoint):
+        except (CheckFailure, AbsentEntryPoint, BlankEntryPoint, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # sys.exit() and pytest.skip() are no Exception
             blank = isinstance(error, NotImplementedError) and self._raised_by_subject(error)
             if blank and evidence.entry_point is not None:
                 raise BlankEntryPoint(evidence.entry_point) from None
@@ -186,16 +239,6 @@ class Subject:
             raise CheckFailure(f"{what} returned {value} in {count}, the first at {first}", evidence)
         return result
 
-    def refusal(self, entry_point: str, **arguments: Any) -> ValueError | None:
-        """The ``ValueError`` that a call raises, or None when it raises nothing. Other exceptions are failures."""
-        try:
-            self.invoke(entry_point, **arguments)
-        except CheckFailure as failure:
-            if isinstance(failure.__cause__, ValueError):
-                return failure.__cause__
-            raise
-        return None
-
     def _require_signature(
         self, entry_point: str, function: Any, positional: list[Any], given: Mapping[str, Any]
     ) -> None:
@@ -216,12 +259,7 @@ class Subject:
     def own_frames(self, error: BaseException) -> list[traceback.FrameSummary]:
         """The frames of a traceback that lie in the subject's own files."""
         frames = traceback.extract_tb(error.__traceback__)
-        if self.root is None:
-            return frames
-        root = str(self.root.resolve()) + os.sep
-        own = [frame for frame in frames if frame.filename.startswith(root)]
-        others = (f"{os.sep}site-packages{os.sep}", f"{HARNESS}{os.sep}")
-        return [frame for frame in own if not any(part in frame.filename for part in others)]
+        return frames if self.root is None else own_frames(frames, self.root)
 
     def _raised_by_subject(self, error: BaseException) -> bool:
         """Whether a ``raise`` in the subject's files is the source; PyTorch's own C++ errors leave no frame behind."""

@@ -183,3 +183,39 @@ def test_a_traceback_is_trimmed_to_the_subjects_files(repository: Callable[[dict
         "adapters.py:3 in run_silu: return f(in_features)",
         f"{os.path.join('cs336_basics', 'deep.py')}:2 in f: return x.reshape(7)",
     ]
+
+
+def test_a_closed_folder_beside_the_adapters_is_passed_by(
+    repository: Callable[[dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository({"adapters.py": FILLED, "closed/x.py": ""})
+    is_file, iterdir = Path.is_file, Path.iterdir
+
+    def refuse(path: Path) -> None:
+        if "closed" in path.parts:
+            raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "is_file", lambda path: refuse(path) or is_file(path))
+    monkeypatch.setattr(Path, "iterdir", lambda path: refuse(path) or iterdir(path))
+    monkeypatch.setattr(os, "access", lambda path, mode: "closed" not in Path(path).parts)
+    assert load(root).has("run_silu")
+
+
+@pytest.mark.parametrize("settings", [b"\xff\xfe", b"project = 3", b"[project"])
+def test_settings_that_cannot_be_read_are_passed_by(
+    settings: bytes, repository: Callable[[dict[str, str]], Path]
+) -> None:
+    root = repository({"adapters.py": FILLED})
+    (root / "pyproject.toml").write_bytes(settings)
+    assert load(root).has("run_silu")
+
+
+def test_what_an_import_sets_for_the_whole_process_is_put_back(
+    repository: Callable[[dict[str, str]], Path],
+) -> None:
+    import torch
+
+    changes = "torch.set_default_device('meta')\ntorch.set_default_dtype(torch.float64)\n"
+    load(repository({"adapters.py": f"import torch\n{changes}{FILLED}"}))
+    assert torch.empty(1).device.type == "cpu"
+    assert torch.empty(1).dtype == torch.float32

@@ -1,5 +1,7 @@
 """One call of a subject: what may come back, and what is said of everything else."""
 
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 import torch
 
 from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
-from cs336_harness.subject import HARNESS, Subject
+from cs336_harness.subject import HARNESS, Subject, is_own_file
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -92,17 +94,6 @@ def test_the_subject_gets_its_own_copy_and_leaves_the_world_as_found() -> None:
     assert torch.equal(torch.get_rng_state(), rng)
 
 
-def test_a_refusal_is_a_value_error_and_nothing_else() -> None:
-    def refuses(in_features: torch.Tensor) -> torch.Tensor:
-        raise ValueError("12 is too many")
-
-    error = silu(refuses).refusal("run_silu", in_features=X)
-    assert str(error) == "12 is too many"
-    assert silu(lambda x: x).refusal("run_silu", in_features=X) is None
-    with pytest.raises(CheckFailure, match="IndexError"):
-        silu(lambda x: x[99]).refusal("run_silu", in_features=X)
-
-
 def test_a_subject_that_exits_is_a_failure_like_any_other() -> None:
     def leave(x: torch.Tensor) -> torch.Tensor:
         raise SystemExit(1)
@@ -120,3 +111,48 @@ def test_the_frames_of_a_failure_are_the_subjects_own_though_the_harness_lies_be
         subject.call("run_silu", shape=(3, 4), in_features=X)
     (place,) = caught.value.evidence.details
     assert place.startswith("tests/harness/test_subject.py:")
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("layers.py", True),
+        ("cs336_basics/layers.py", True),
+        ("../repository-2/layers.py", False),
+        (".venv/lib/python3.12/site-packages/torch/nn.py", False),
+        ("site-packages.py", True),
+    ],
+)
+def test_a_file_is_the_subjects_own_when_it_lies_under_its_root_and_is_not_installed(
+    tmp_path: Path, file: str, own: bool
+) -> None:
+    root = tmp_path / "repository"
+    assert is_own_file(os.path.normpath(root / file), root) is own
+    assert not is_own_file("<frozen importlib._bootstrap>", root)
+    assert is_own_file(str(HARNESS.parent / "adapters.py"), HARNESS.parent)
+    assert not is_own_file(str(HARNESS / "suite.py"), HARNESS.parent)
+
+
+def test_what_is_no_exception_is_a_failure_all_the_same() -> None:
+    def skips(in_features: torch.Tensor) -> torch.Tensor:
+        pytest.skip("todo")
+
+    with pytest.raises(CheckFailure, match="run_silu raised Skipped: todo"):
+        call(skips)
+
+
+def test_a_default_device_is_put_back() -> None:
+    def moves(in_features: torch.Tensor) -> torch.Tensor:
+        torch.set_default_device("meta")
+        return in_features
+
+    call(moves)
+    assert torch.empty(1).device.type == "cpu"
+
+
+def test_a_deleted_working_directory_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert torch.equal(call(lambda x: x * 2), X * 2)
