@@ -20,6 +20,7 @@ from cs336_harness.explain import hints
 from cs336_harness.failures import CheckFailure, Evidence
 from cs336_harness.progress import entry_points_of, progress_lines
 from cs336_harness.report import counts_line, failure_block, print_report
+from cs336_harness.subject import is_own_file
 from cs336_harness.suite import Result
 from cs336_harness.watch.judge import Event, Job
 from cs336_harness.watch.workers import Workers
@@ -281,5 +282,5 @@ class Session:
 def _own_places(log: str, root: Path) -> Iterable[str]:
     """Where a stack that was dumped stood in the subject's own files, innermost first."""
     for file, line, function in re.findall(r'File "(.+)", line (\d+) in (.+)', log):
-        if Path(file).is_relative_to(root):
+        if is_own_file(file, root):
             yield f"{Path(file).relative_to(root)}:{line} in {function}"

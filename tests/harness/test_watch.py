@@ -154,12 +154,16 @@ def test_an_endless_loop_is_placed_in_the_learners_own_file(watching: Watching, 
     watching.begin("run_silu", plan=(SILU, "components.linear"))
     watching.tell("running", check=SILU)
     log = watching.workers.jobs[-1].log_of(0)
-    log.write_text(f'Timeout (0:00:10)!\n  File "{tmp_path}/layers.py", line 4 in silu\n  File "/x.py", line 1 in f\n')
+    log.write_text(
+        f'Timeout (0:00:10)!\n  File "{tmp_path}/layers.py", line 4 in silu\n  File "/x.py", line 1 in f\n'
+        f'  File "{tmp_path}/.venv/lib/site-packages/torch/nn.py", line 2 in relu\n'
+    )
     watching.tell("ended", status=1)
     text = watching.take_text()
     assert "components.silu did not end in 10 s: an endless loop?" in text
     assert "layers.py:4 in silu" in text
     assert "/x.py" not in text
+    assert "relu" not in text
     assert "1 checks were not run after that" in text
 
 
