@@ -33,16 +33,16 @@ def check(
 
     prepare_torch()
     from cs336_harness import drills, report
-    from cs336_harness.failures import CannotJudgeError
     from cs336_harness.loading import load
+    from cs336_harness.outputs import require_plots, require_writable_file
     from cs336_harness.suite import Suite, select
 
     console = Console()
-    if json is not None and not json.resolve().parent.is_dir():
-        raise CannotJudgeError(f"--json {json}: there is no folder {json.resolve().parent}")
+    if json is not None:
+        require_writable_file("--json", json)
+    if plots is not None:
+        require_plots(plots)
     checks = select(keyword)
-    if not checks:
-        raise CannotJudgeError(f"-k {keyword!r} selects no check; `cs336 check -v` lists their ids")
     subject = load(path)
     console.print(report.subject_line(subject), markup=False, highlight=False, style="bold")
     started = time.perf_counter()

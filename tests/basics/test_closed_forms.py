@@ -5,6 +5,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+
+pytest.importorskip("hypothesis")
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

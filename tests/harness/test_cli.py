@@ -61,10 +61,16 @@ def test_a_wrong_subject_exits_1_and_writes_json(
     [
         (["check", "nowhere"], "cs336: no such file or directory: nowhere\n"),
         (
-            ["check", "-k", "no such check"],
-            "cs336: -k 'no such check' selects no check; `cs336 check -v` lists their ids\n",
+            ["check", "-k", "no_such_check"],
+            "cs336: -k 'no_such_check' selects no check; `cs336 explain` lists their ids\n",
+        ),
+        (
+            ["watch", "-k", "no_such_check"],
+            "cs336: -k 'no_such_check' selects no check; `cs336 explain` lists their ids\n",
         ),
         (["check", "--json", "no/such/folder/x.json"], "cs336: --json no/such/folder/x.json: there is no folder"),
+        (["check", "--json", "."], "cs336: --json .: that is a folder; give the name of a file"),
+        (["check", "--plots", __file__], f"cs336: --plots {__file__}: that is a file; give the name of a folder"),
     ],
 )
 def test_a_wrong_call_exits_2_with_one_line_on_standard_error(

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
+
+pytest.importorskip("hypothesis")
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from written import HANDOUTS, Sizes, answer, hints, wrong_numbers

@@ -3,6 +3,9 @@
 import contextlib
 
 import pytest
+
+pytest.importorskip("hypothesis")
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from written import HANDOUTS, configuration, wrong_numbers

@@ -4,6 +4,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+
+pytest.importorskip("hypothesis")
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from written import HANDOUTS, LABELS, Sizes, answer, configuration, verdict, wrong_numbers
