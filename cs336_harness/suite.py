@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
-from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
+from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CannotJudgeError, CheckFailure
 from cs336_harness.subject import Subject
 
 Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
@@ -115,7 +115,7 @@ class Suite:
             result.blocked_by = result.blocked_by if result.diagnosis is None else None
         elif check.advisory:
             result.outcome = "advisory"
-        elif self.diagnose is True or (callable(self.diagnose) and self.diagnose(check)):
+        elif self._wants_diagnosis(check):
             if self._before_diagnosis is not None:
                 self._before_diagnosis(result)
             result.diagnosis = self._diagnosis(check, result.failure)
@@ -151,9 +151,12 @@ class Suite:
                 return before.blocked_by
         return None
 
+    def _wants_diagnosis(self, check: Check) -> bool:
+        return self.diagnose(check) if callable(self.diagnose) else self.diagnose
+
     def _second_mistake(self, check: Check) -> Any:
         """A mistake that would make a blocked check fail even if the check that it builds on passed."""
-        if check.advisory or not self.diagnose:
+        if check.advisory or not self._wants_diagnosis(check):
             return None
         from cs336_harness.diagnosis import diagnose_blocked
 
@@ -172,19 +175,44 @@ def summary(results: Iterable[Result]) -> dict[str, int]:
 
 
 def select(expression: str | None) -> list[Check]:
-    """The checks that ``-k`` means: words joined by ``and``, ``or``, ``not``, each a part of an id, task or group."""
+    """The checks that ``-k`` means: words joined by ``and``, ``or``, ``not``, each a part of an id or task.
+
+    Raises:
+        CannotJudgeError: it is no such expression, or selects no check.
+    """
     checks = list(all_checks().values())
     if not expression:
         return checks
-    return [check for check in checks if _matches(expression, f"{check.id} {check.task}".lower())]
+    any_of = _alternatives(expression)
+    chosen = [check for check in checks if _matches(any_of, f"{check.id} {check.task}".lower())]
+    if not chosen:
+        raise CannotJudgeError(f"-k {expression!r} selects no check; `cs336 explain` lists their ids")
+    return chosen
 
 
-def _matches(expression: str, text: str) -> bool:
-    any_of = expression.lower().split(" or ")
-    return any(all(_term(term.strip(), text) for term in part.split(" and ")) for part in any_of)
+def _alternatives(expression: str) -> list[list[tuple[str, bool]]]:
+    """What ``or`` separates; each alternative is words that must, or must not, be there."""
+    any_of: list[list[tuple[str, bool]]] = [[]]
+    wanted, word_follows = True, True
+    for word in expression.lower().split():
+        joins = word in ("and", "or")
+        if joins == word_follows or (word == "not" and not word_follows) or set(word) & set("()"):
+            break
+        if word == "not":
+            wanted = not wanted
+        elif joins:
+            any_of += [[]] if word == "or" else []
+            word_follows = True
+        else:
+            any_of[-1].append((word, wanted))
+            wanted, word_follows = True, False
+    else:
+        if not word_follows:
+            return any_of
+    raise CannotJudgeError(
+        f"-k {expression!r}: give words joined by and, or, not; no parentheses, such as 'rope or softmax'"
+    )
 
 
-def _term(term: str, text: str) -> bool:
-    if term.startswith("not "):
-        return term[4:].strip() not in text
-    return term in text
+def _matches(any_of: list[list[tuple[str, bool]]], text: str) -> bool:
+    return any(all((word in text) is wanted for word, wanted in all_of) for all_of in any_of)

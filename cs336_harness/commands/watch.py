@@ -29,12 +29,10 @@ def watch(
     from cs336_harness.environment import prepare_torch
 
     prepare_torch()
-    from cs336_harness.failures import CannotJudgeError
     from cs336_harness.loading import HOME
     from cs336_harness.suite import select
     from cs336_harness.watch.loop import watch as watch_subject
 
-    if not select(keyword):
-        raise CannotJudgeError(f"-k {keyword!r} selects no check; `cs336 explain` lists their ids")
+    select(keyword)  # refuses a wrong -k now, once, and not at each save
     subject = path if path is not None else HOME
     watch_subject(Console(), subject, timeout=timeout, keyword=keyword, fork=fork, diagnose=diagnosis)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from cs336_harness import diagnosis
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.registry import GROUPS
-from cs336_harness.failures import CheckFailure, Evidence
+from cs336_harness.failures import CannotJudgeError, CheckFailure, Evidence
 from cs336_harness.oracle import Oracle
 from cs336_harness.oracle_adapters import OracleAdapters
 from cs336_harness.report import blank_lines, to_json, verdict_line
@@ -92,13 +93,45 @@ def test_json_has_every_field_that_a_program_reads() -> None:
     ("expression", "expected"),
     [
         ("components.silu", {"components.silu"}),
-        ("snapshot_that_nobody_has", set()),
+        ("Components.SiLU", {"components.silu"}),
         ("components.silu or components.softmax and not 4d", {"components.silu", "components.softmax"}),
+        ("not assembly and not . or silu", {"components.silu"}),
+        ("silu and not not components", {"components.silu"}),
     ],
 )
 def test_selection(expression: str, expected: set[str]) -> None:
     chosen = {check.id for check in select(expression)}
     assert {name for name in chosen if all_checks()[name].snapshot} == expected
+
+
+@pytest.mark.parametrize(
+    "expression", ["(silu)", "silu or", "and silu", "silu and or rope", "not", "silu softmax", "silu or not", " "]
+)
+def test_an_expression_that_is_none_is_refused_with_the_grammar(expression: str) -> None:
+    with pytest.raises(CannotJudgeError) as caught:
+        select(expression)
+    assert str(caught.value) == (
+        f"-k {expression!r}: give words joined by and, or, not; no parentheses, such as 'rope or softmax'"
+    )
+
+
+def test_an_expression_that_selects_nothing_is_refused() -> None:
+    with pytest.raises(CannotJudgeError, match=r"^-k 'nobody' selects no check; `cs336 explain` lists their ids$"):
+        select("nobody")
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_second_mistakes_are_searched_for_only_where_diagnoses_are_wanted(
+    wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = []
+    monkeypatch.setattr(diagnosis, "diagnose_check", lambda subject, check, failure: None)
+    monkeypatch.setattr(diagnosis, "diagnose_blocked", lambda subject, check: searched.append(check.id))
+    block = all_checks()["components.transformer_block"]
+    subject = Subject(OracleAdapters(ForgottenGain, torch.float32), "subject")
+    result = Suite(subject, diagnose=lambda check: wanted or check is not block).result(block)
+    assert result.blocked_by == "components.rmsnorm"
+    assert searched == [block.id] * wanted
 
 
 def test_every_check_explains_itself_and_waits_only_for_what_runs_before() -> None:
