@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from cs336_harness import recipes
 from cs336_harness.checks import independent
 from cs336_harness.failures import CheckFailure
 from cs336_harness.oracle import LayerWeights, Oracle
-from cs336_harness.oracle_adapters import OracleAdapters
+from cs336_harness.oracle_adapters import OracleAdapters, OracleModel
 from cs336_harness.subject import Subject
 
 HALF_UNIT_OF_FLOAT32 = 2.0**-24
@@ -70,6 +71,8 @@ def test_the_fixture_says_where_it_comes_from_and_hides_nothing() -> None:
     assert (config["rms_norm_eps"], config["rope_parameters"]["rope_theta"]) == (shape.norm_eps, shape.rope_theta)
     assert shape.rope_theta != 10000.0
     assert shape.num_heads // shape.num_kv_heads != shape.num_kv_heads > 1
+    assert shape.d_ff % 64 == 0
+    assert 2 * shape.d_model <= shape.d_ff <= 3 * shape.d_model
     assert independent.HUGGINGFACE_LLAMA in recipes.FROZEN
     assert independent.HUGGINGFACE_LLAMA not in recipes.unused()
 
@@ -84,8 +87,21 @@ def test_the_oracle_passes_the_check() -> None:
     assert error_in_noise < 1
 
 
+class ParticularAboutWidth(OracleAdapters):
+    """Refuses a d_ff that is no multiple of 64 between 2 and 3 times d_model."""
+
+    def get_transformer_lm(self, **sizes: Any) -> OracleModel:
+        if sizes["d_ff"] % 64 or not 2 * sizes["d_model"] <= sizes["d_ff"] <= 3 * sizes["d_model"]:
+            raise ValueError(f"d_ff {sizes['d_ff']} is no multiple of 64 between 2 and 3 times {sizes['d_model']}")
+        return super().get_transformer_lm(**sizes)
+
+
+def test_a_decoder_that_is_particular_about_its_d_ff_passes_the_check() -> None:
+    assert independent.huggingface_llama(Subject(ParticularAboutWidth(Oracle, torch.float32), "particular")) is not None
+
+
 @pytest.mark.parametrize("defect", [HalfSplit, Tiled, OtherEps, NoGradientOfKeys])
 def test_a_defect_fails_the_check(defect: type[Oracle]) -> None:
-    expected = "k_proj.weight and 1 more get no grad" if defect is NoGradientOfKeys else "logits of transformers'"
+    expected = "k_proj.weight gets no gradient" if defect is NoGradientOfKeys else "logits of transformers'"
     with pytest.raises(CheckFailure, match=expected):
         independent.huggingface_llama(subject(defect))

@@ -30,15 +30,17 @@ class RoundedCase(Case):
         return {name: weight.to(torch.bfloat16).to(torch.float32) for name, weight in Case.weights(self).items()}
 
 
+# d_ff is the smallest multiple of 64, which some decoders insist on. One layer, because every byte is in the
+# repository; deeper models are the oracle's to judge.
 CASE = RoundedCase(
     DecoderShape(
-        vocab_size=9,
+        vocab_size=17,
         context_length=7,
         d_model=24,
-        num_layers=2,
+        num_layers=1,
         num_heads=6,
         num_kv_heads=2,
-        d_ff=13,
+        d_ff=64,
         rope_theta=500.0,
         norm_eps=1e-5,
     ),
