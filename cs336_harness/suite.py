@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
-from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CannotJudgeError, CheckFailure
+from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CannotJudgeError, CheckFailure, Evidence
 from cs336_harness.subject import Subject
 
 Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
@@ -96,8 +98,10 @@ class Suite:
         known = self._results.get(check.id)
         if known is None:
             self._under_way.add(check.id)
-            known = self._results[check.id] = self._judge(check)
-            self._under_way.remove(check.id)
+            try:
+                known = self._results[check.id] = self._judge(check)
+            finally:
+                self._under_way.remove(check.id)
         return known
 
     def _judge(self, check: Check) -> Result:
@@ -138,6 +142,22 @@ class Suite:
         except CheckFailure as failure:
             error = failure.evidence.error_in_noise
             return Result(check, "failed", message=failure.message, error_in_noise=error, failure=failure)
+        except CannotJudgeError:
+            raise
+        except Exception as error:
+            return self._our_own_fault(check, error)
+
+    @staticmethod
+    def _our_own_fault(check: Check, error: Exception) -> Result:
+        """A check that breaks ends neither the run nor the other checks; nor does it pass."""
+        message = (
+            f"the check itself broke, with {type(error).__name__}: {error}; this is a bug of the harness, report it"
+        )
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        failure = CheckFailure(
+            message, Evidence(details=[f"{Path(place.filename).name}:{place.lineno} in {place.name}"])
+        )
+        return Result(check, "failed", message=message, failure=failure)
 
     def _root_cause(self, check: Check, failure: CheckFailure) -> str | None:
         """The first failing check that this one or its failure builds on, followed to its own root."""
