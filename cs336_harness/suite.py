@@ -150,13 +150,10 @@ class Suite:
     @staticmethod
     def _our_own_fault(check: Check, error: Exception) -> Result:
         """A check that breaks ends neither the run nor the other checks; nor does it pass."""
-        message = (
-            f"the check itself broke, with {type(error).__name__}: {error}; this is a bug of the harness, report it"
-        )
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        failure = CheckFailure(
-            message, Evidence(details=[f"{Path(place.filename).name}:{place.lineno} in {place.name}"])
-        )
+        message = f"the check itself broke, with {type(error).__name__}: {error}; report this bug of the harness"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+        failure = CheckFailure(message, Evidence(details=[place]))
         return Result(check, "failed", message=message, failure=failure)
 
     def _root_cause(self, check: Check, failure: CheckFailure) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cs336_harness import diagnosis
-from cs336_harness.checks import all_checks
+from cs336_harness.checks import Check, all_checks
 from cs336_harness.checks.registry import GROUPS
 from cs336_harness.failures import CannotJudgeError, CheckFailure, Evidence
 from cs336_harness.oracle import Oracle
@@ -152,3 +152,15 @@ def test_an_infinite_error_is_still_json() -> None:
     failure = CheckFailure("it differs", Evidence(error_in_noise=math.inf))
     result = Result(all_checks()["components.silu"], "failed", error_in_noise=math.inf, failure=failure)
     assert json.loads(json.dumps(result.to_json(), allow_nan=False))["error_in_noise"] is None
+
+
+def test_a_check_that_breaks_is_a_failure_of_the_harness_and_stops_nothing() -> None:
+    def breaks(subject: Subject) -> float:
+        raise KeyError("oops")
+
+    broken = Check("components.broken", breaks, "linear", ())
+    suite = Suite(Subject(SimpleNamespace(), "subject"), diagnose=False)
+    result = suite.result(broken)
+    assert result.outcome == "failed"
+    assert result.message == "the check itself broke, with KeyError: 'oops'; report this bug of the harness"
+    assert suite.result(all_checks()["components.silu"]).outcome == "skipped"
