@@ -133,9 +133,7 @@ def replacement_ids(shape: DecoderShape, token_ids: Tensor, kind: str, turn: int
 
 def model_call(shape: DecoderShape, token_ids: Tensor, weights: dict[str, Tensor] | None = None) -> dict[str, Any]:
     """The arguments of ``run_transformer_lm`` for a shape, with the flow weights unless others are given."""
-    sizes = shape.model_arguments()
-    del sizes["num_kv_heads"], sizes["tie_embeddings"]
-    return {**sizes, "weights": weights or flow_weights(shape), "in_indices": token_ids}
+    return {**shape.call_arguments(), "weights": weights or flow_weights(shape), "in_indices": token_ids}
 
 
 def flow_logits(subject: Subject, shape: DecoderShape, token_ids: Tensor) -> Tensor:

@@ -178,13 +178,7 @@ def _block() -> dict[str, Any]:
 def _model(time: int) -> dict[str, Any]:
     shape = PUBLIC_SHAPE
     return {
-        "vocab_size": shape.vocab_size,
-        "context_length": shape.context_length,
-        "d_model": shape.d_model,
-        "num_layers": shape.num_layers,
-        "num_heads": shape.num_heads,
-        "d_ff": shape.d_ff,
-        "rope_theta": shape.rope_theta,
+        **shape.call_arguments(),
         "weights": public_weights(),
         "in_indices": make_token_ids(shape, ROWS, time, seed=22),
     }

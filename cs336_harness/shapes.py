@@ -75,3 +75,9 @@ class DecoderShape:
             "rope_theta": self.rope_theta,
             "tie_embeddings": self.tie_embeddings,
         }
+
+    def call_arguments(self) -> dict[str, Any]:
+        """The sizes that ``run_transformer_lm`` takes, which knows neither groups nor tying."""
+        arguments = self.model_arguments()
+        del arguments["num_kv_heads"], arguments["tie_embeddings"]
+        return arguments

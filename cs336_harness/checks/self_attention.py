@@ -247,9 +247,8 @@ def _model_for_batch(batch: int) -> dict[str, Any]:
     shape = DecoderShape(
         vocab_size=11, context_length=8, d_model=24, num_layers=1, num_heads=3, num_kv_heads=3, d_ff=64
     )
-    names = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff", "rope_theta")
     return {
-        **{name: getattr(shape, name) for name in names},
+        **shape.call_arguments(),
         "weights": make_weights(shape, seed=97),
         "in_indices": make_token_ids(shape, batch, 5, seed=98),
     }

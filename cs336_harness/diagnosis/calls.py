@@ -108,10 +108,8 @@ def model_call(
     shape: DecoderShape = SMALL, batch: int = 2, time: int = 5, surgery: Surgery = nothing
 ) -> dict[str, Any]:
     """Arguments of ``run_transformer_lm``."""
-    sizes = shape.model_arguments()
-    names = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff", "rope_theta")
     return {
-        **{name: sizes[name] for name in names},
+        **shape.call_arguments(),
         "weights": weights_of(shape, surgery),
         "in_indices": token_ids(shape, batch, time),
     }
