@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cs336_harness.checks.judging import attempt, judge_call, same_numbers, taught
+from cs336_harness.checks.judging import attempt, judge_call, refused, same_numbers, taught
 from cs336_harness.checks.registry import check
 from cs336_harness.failures import CheckFailure, Evidence
 from cs336_harness.inputs import gains, normal
@@ -358,6 +358,6 @@ def swiglu_d_ff(subject: Subject) -> float | None:
     try:
         return judge_call(subject, "run_swiglu", what="d_ff 100", teach=lesson, **_swiglu_arguments(48, 100))
     except CheckFailure as failure:
-        if isinstance(failure.__cause__, ValueError | AssertionError):
+        if refused(failure):
             return None
         raise

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cs336_harness.assembly import ASSEMBLY, build
-from cs336_harness.checks.judging import attempt, same_numbers
+from cs336_harness.checks.judging import attempt, refused, same_numbers
 from cs336_harness.checks.registry import check
 from cs336_harness.failures import CheckFailure, Evidence
 from cs336_harness.inputs import make_token_ids, make_weights
@@ -39,13 +39,14 @@ MODEL_WORKS = ("configuration.model_builds", "assembly.transformer_lm", "informa
 
 def run_arguments(shape: DecoderShape, token_ids: Tensor, **changes: Any) -> dict[str, Any]:
     """Arguments of ``run_transformer_lm`` for a shape without groups."""
-    names = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff", "rope_theta")
-    sizes = {name: getattr(shape, name) for name in names}
-    return {**sizes, "weights": make_weights(shape, seed=76), "in_indices": token_ids, **changes}
+    return {**shape.call_arguments(), "weights": make_weights(shape, seed=76), "in_indices": token_ids, **changes}
 
 
-SIZES: dict[str, int] = {"vocab_size": 29, "d_model": 36, "num_layers": 3, "num_kv_heads": 3, "d_ff": 100}
+SIZES: dict[str, int] = {"vocab_size": 29, "d_model": 48, "num_layers": 3, "num_kv_heads": 3, "d_ff": 100}
 """Another value of each size that the shapes of the weights depend on."""
+
+ALONG: dict[str, dict[str, int]] = {"d_model": {"d_ff": 128}}
+"""What changes along with a size, where a decoder may refuse one without the other: d_ff is 2 to 3 times d_model."""
 
 
 def _sizes(subject: Subject, shape: DecoderShape) -> dict[str, tuple[int, ...]] | None:
@@ -126,7 +127,7 @@ def no_other_parameters(subject: Subject) -> None:
 
 
 def other_size(subject: Subject, case: dict[str, int]) -> None:
-    """With one size changed, every weight has the shape that the contract lists, and the model runs.
+    """With another size, every weight has the shape that the contract lists, and the model runs.
 
     Usually broken by a size that is rounded: d_ff to a multiple of 64, the vocabulary to one of 128.
     """
@@ -136,18 +137,23 @@ def other_size(subject: Subject, case: dict[str, int]) -> None:
         model = build(subject, shape, make_weights(shape, seed=76))
         model.logits(make_token_ids(shape, batch=2, time=5, seed=77))
     except CheckFailure as failure:
-        if "d_ff" in case and isinstance(failure.__cause__, ValueError):
+        if case == {"d_ff": SIZES["d_ff"]} and refused(failure):
             return  # refusing a d_ff that is no multiple of 64 is not rounding it silently
         raise CheckFailure(f"with {given}: {failure.message}", failure.evidence) from failure.__cause__
 
 
 for _field, _other in SIZES.items():
+    _sizes_changed = {_field: _other, **ALONG.get(_field, {})}
     check(
         "configuration.other_size",
         task="transformer_lm",
         needs=ASSEMBLY,
-        after=["configuration.model_builds", f"configuration.{_field}_counts", "components.swiglu_d_ff"],
-        cases={_field: {_field: _other}},
+        after=[
+            "configuration.model_builds",
+            *(f"configuration.{name}_counts" for name in _sizes_changed),
+            "components.swiglu_d_ff",
+        ],
+        cases={_field: _sizes_changed},
     )(other_size)
 
 
@@ -218,7 +224,7 @@ def run_rope_theta(subject: Subject) -> None:
 
 
 # Huge, so that making any matrix before the sizes are checked fails at once instead of using memory: the smallest has
-# 4e14 bytes, more than a process can address.
+# 1.92e14 bytes, more than a process can address.
 HUGE = DecoderShape(
     vocab_size=10**8,
     context_length=16,

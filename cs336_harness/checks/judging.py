@@ -116,6 +116,13 @@ def attempt(subject: Subject, entry_point: str, shape: tuple[int, ...], **argume
         return None
 
 
+def refused(failure: CheckFailure) -> bool:
+    """Whether a call failed because the subject refused its sizes, with a ``ValueError`` or an assertion: no silent
+    fault.
+    """
+    return isinstance(failure.__cause__, ValueError | AssertionError)
+
+
 def same_numbers(first: Tensor | None, second: Tensor | None) -> bool:
     """Whether two results of a subject are one and the same but for float32 rounding; None is like nothing."""
     if first is None or second is None:

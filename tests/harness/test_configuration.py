@@ -57,7 +57,7 @@ grouped_by_two = assembled(
 
 def rounding(field: str, value: int) -> Any:
     """Models that take another value in place of one of a size."""
-    instead = {"d_ff": 128, "d_model": 48, "vocab_size": 128, "num_kv_heads": 6, "num_layers": 1}[field]
+    instead = {"d_ff": 128, "d_model": 96, "vocab_size": 128, "num_kv_heads": 6, "num_layers": 1}[field]
 
     def replaced(shape: DecoderShape) -> DecoderShape:
         return shape.replace(**{field: instead}) if getattr(shape, field) == value else shape
@@ -141,8 +141,8 @@ VIOLATORS: list[tuple[str, Any, str]] = [
         for field, value in (("num_layers", 2), ("d_ff", 64), ("d_model", 24), ("vocab_size", 23))
     ),
     *(
-        (f"other_size[{field}]", rounding(field, value), f"with {field} {value}: .* has the shape")
-        for field, value in (("d_ff", 100), ("d_model", 36), ("vocab_size", 29), ("num_kv_heads", 3))
+        (f"other_size[{field}]", rounding(field, value), f"with {field} {value}.*: .* has the shape")
+        for field, value in (("d_ff", 100), ("d_model", 48), ("vocab_size", 29), ("num_kv_heads", 3))
     ),
     ("other_size[num_layers]", rounding("num_layers", 3), "with num_layers 3: .*has no entry of the name layers.1"),
     ("num_kv_heads_counts", grouped_by_two, "ignores num_kv_heads: 2 and 3 give the same weights"),
@@ -205,6 +205,16 @@ def test_logits_that_are_not_raw_are_told_what_was_done_to_them(
         failed = failures(module, *checked)
         assert list(failed) == [f"configuration.raw_logits[{entry_point}]"]
         assert message in failed[f"configuration.raw_logits[{entry_point}]"]
+
+
+@pytest.mark.parametrize("error", [ValueError, AssertionError])
+def test_a_decoder_that_is_particular_about_its_d_ff_passes(error: type[Exception]) -> None:
+    def refuse(shape: DecoderShape) -> None:
+        refuse_sizes_that_do_not_fit(shape)
+        if shape.d_ff % 64 or not 2 * shape.d_model <= shape.d_ff <= 3 * shape.d_model:
+            raise error(f"d_ff {shape.d_ff} does not go with d_model {shape.d_model}")
+
+    assert not failures(assembled(refuse=refuse), "configuration")
 
 
 def test_raw_logits_of_any_size_are_raw() -> None:
