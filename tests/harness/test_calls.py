@@ -69,6 +69,18 @@ def test_leading_axes(name: str) -> None:
         assert outcome == "advisory" or len(failed) == 1
 
 
+def raises_for_axes(entry_point: str, count: int) -> Callable[..., Tensor]:
+    """Right, but for inputs with so many axes, which it refuses."""
+
+    def run(*args: Any, **arguments: Any) -> Tensor:
+        result = getattr(RIGHT, entry_point)(*args, **arguments)
+        if result.ndim == count:
+            raise RuntimeError(f"expected another number of axes than {count}")
+        return result
+
+    return run
+
+
 class LinedUpWithHeads(Variation):
     """Cosines of (batch, time, …) against queries of (batch, heads, time, …), where that is no error."""
 
@@ -85,11 +97,30 @@ def positions_needed(token_positions: Tensor, **rest: Any) -> Tensor:
     return RIGHT.run_multihead_self_attention_with_rope(token_positions=token_positions + 0, **rest)
 
 
+def refuses_rows(positions: Tensor) -> Tensor:
+    if positions.ndim == 2:
+        raise ValueError("token_positions must have one axis")
+    return positions
+
+
+def rows_against_rows(in_query_or_key: Tensor, token_positions: Tensor, **rest: Any) -> Tensor:
+    """Puts an axis for heads into positions (batch, time), whether or not the vectors have one."""
+    if token_positions.ndim == 2:
+        in_query_or_key, token_positions = in_query_or_key[None], token_positions[:, None]
+    return RIGHT.run_rope(in_query_or_key=in_query_or_key, token_positions=token_positions, **rest)
+
+
 ADVISORY: list[tuple[str, Any]] = [
     ("rmsnorm_half_precision[float16]", broken(run_rmsnorm=norm_squared_first)),
     ("rmsnorm_half_precision[bfloat16]", around("rmsnorm", torch.Tensor.float)),
     ("bfloat16_kept", around("linear", torch.Tensor.float)),
     ("float64_computed", around("linear", lambda x: x.float().double() if x.dtype == torch.float64 else x)),
+    *(
+        (f"{name}_leading_axes[three_taken]", broken(**{f"run_{name}": raises_for_axes(f"run_{name}", 4)}))
+        for name in ("linear", "silu", "swiglu", "softmax", "embedding")
+    ),
+    ("rope_other_shapes[positions_by_row]", positions_of(refuses_rows)),
+    ("rope_other_shapes[positions_by_row]", broken(run_rope=rows_against_rows)),
     ("rope_other_shapes[no_leading_axis]", broken(run_rope=refuses_axes("run_rope", 2))),
     (
         "attention_position_shapes[time]",

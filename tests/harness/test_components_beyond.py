@@ -47,6 +47,16 @@ def softmax_of_global_maximum(x: Tensor, dim: int) -> Tensor:
     return softmax_without_maximum(x - x.max(), dim)
 
 
+def softmax_in_bfloat16_when(condition: Callable[[Tensor], bool]) -> Any:
+    """A softmax that, where the condition holds, subtracts the maximum and computes in bfloat16 from there on."""
+
+    def run(x: Tensor, dim: int) -> Tensor:
+        shifted = x - x.amax(dim, keepdim=True)
+        return (shifted.bfloat16() if condition(x) else shifted).softmax(dim).float()
+
+    return broken(run_softmax=run)
+
+
 def refuses_axes(entry_point: str, count: int) -> Callable[..., Tensor]:
     """Right, but for inputs with so many axes, of which the first two change places."""
 
@@ -260,6 +270,8 @@ def attention_positions_of(change: Callable[[Tensor], Tensor]) -> Any:
 
 
 CASES: dict[str, Any] = {
+    "softmax_large": softmax_in_bfloat16_when(lambda x: float(x.min()) > 9e3),
+    "softmax_global_maximum": softmax_in_bfloat16_when(lambda x: float(x.min()) < -9e3),
     "attention_sizes[d_v_differs]": attention_wrong_when(
         lambda Q, V, mask: narrow(Q, V) and Q.ndim == 3 and mask is not None and 15 < int(mask[0].sum()) < 35
     ),
