@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cs336_harness.checks.judging import attempt, judge_call, refused, same_numbers, taught
 from cs336_harness.checks.registry import check

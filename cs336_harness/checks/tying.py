@@ -6,8 +6,11 @@ these checks ask for identity, gradients and what a step or a load does; each me
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cs336_harness.assembly import ASSEMBLY, BuiltModel, build
 from cs336_harness.checks.configuration import MODEL_WORKS
@@ -226,16 +229,35 @@ def gradients(subject: Subject) -> None:
     )
 
 
+class _CopiesSeen(TorchDispatchMode):
+    """Notices tensors that have the weight's size and values, and memory of their own."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = weight.detach()
+        self.any = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs one operation of PyTorch, below autograd, and looks at its result."""
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.shape == self.weight.shape and not self.any:
+            elsewhere = result.untyped_storage().data_ptr() != self.weight.untyped_storage().data_ptr()
+            self.any = elsewhere and torch.equal(result.detach().to(self.weight), self.weight)
+        return result
+
+
 def _detached_or_copied(model: BuiltModel) -> str:
-    """Which of the two: changing the weight between forward and backward disturbs what is detached, and not a copy."""
-    logits = model.logits(IDS, grad=True)
-    with torch.no_grad():
-        model.parameters[EMBEDDING].add_(1)
-    try:
-        _loss(logits).backward()
-    except RuntimeError:
-        return "the weight's values, detached from its gradient"
-    return "a copy that each forward makes"
+    """Which of the two: a forward that copies the weight makes a second tensor of its values, however it does so."""
+    weight = model.parameters[EMBEDDING]
+    token_ids = IDS.to(weight.device, copy=True)
+    seen = _CopiesSeen(weight)
+
+    def forward() -> None:
+        with seen:
+            model.module(token_ids)
+
+    model.subject.run("the model that get_transformer_lm built", forward, grad=True, evidence=model.evidence(IDS))
+    return "a copy that each forward makes" if seen.any else "the weight's values, detached from its gradient"
 
 
 @check("tying.optimiser_step", task="transformer_lm", needs=ASSEMBLY, after=[*MODEL_WORKS, "tying.gradients"])

@@ -98,6 +98,41 @@ class LookUpDetached(Model):
         return super().table().detach() if self.shape.tie_embeddings else super().table()
 
 
+class LookUpCloned(Model):
+    def table(self) -> Tensor:
+        return super().table().detach().clone() if self.shape.tie_embeddings else super().table()
+
+
+class LookUpParameterOfItsOwn(Model):
+    """A Parameter is made of the embedding's values in each forward: its gradient goes nowhere."""
+
+    def table(self) -> Tensor:
+        return nn.Parameter(super().table().clone()) if self.shape.tie_embeddings else super().table()
+
+
+class HeadParameterOfItsOwn(Model):
+    def head(self) -> Tensor:
+        return nn.Parameter(super().head().clone()) if self.shape.tie_embeddings else super().head()
+
+
+class HeadFillsABuffer(Model):
+    """The head computes with a buffer into which each forward writes the embedding's values."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__(shape)
+        self.register_buffer("kept", torch.zeros(shape.vocab_size, shape.d_model), persistent=False)
+
+    def head(self) -> Tensor:
+        return self.kept.copy_(super().head().detach()) if self.shape.tie_embeddings else super().head()
+
+
+class HeadViewDetached(Model):
+    """Detached, and turned and sliced, which copies nothing."""
+
+    def head(self) -> Tensor:
+        return super().head().data[:].T.T if self.shape.tie_embeddings else super().head()
+
+
 class NothingConnected(Model):
     def forward(self, token_ids: Tensor) -> Tensor:
         logits = super().forward(token_ids)
@@ -224,6 +259,11 @@ VIOLATORS: list[tuple[str, type[Model], str]] = [
     ("gradients", HeadDetached, "the head's part is missing: .*detached from its gradient"),
     ("gradients", HeadCloned, "the head's part is missing: .*a copy that each forward makes"),
     ("gradients", LookUpDetached, "the look-up's part is missing: .*detached"),
+    ("gradients", LookUpCloned, "the look-up's part is missing: .*a copy that each forward makes"),
+    ("gradients", LookUpParameterOfItsOwn, "the look-up's part is missing: .*a copy that each forward makes"),
+    ("gradients", HeadParameterOfItsOwn, "the head's part is missing: .*a copy that each forward makes"),
+    ("gradients", HeadFillsABuffer, "the head's part is missing: .*a copy that each forward makes"),
+    ("gradients", HeadViewDetached, "the head's part is missing: .*detached from its gradient"),
     ("gradients", NothingConnected, "it is zero: neither look-up nor head"),
     ("gradients", HalfTheHead, "furthest off in the row of token id"),
     ("no_scale", ScaledLogits, r"the untied model's times 0\.2041"),
