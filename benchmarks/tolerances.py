@@ -2,12 +2,17 @@
 
 Every check that compares numbers runs on every variation of `tests/harness/variations.py`; the largest error of each is
 printed in tolerances, one tolerance being TOLERANCE_IN_NOISE times the rounding noise of that very comparison. What is
-correct must stay under a fifth. The other side, how far defects lie, is in `benchmarks/defect_margins.py`.
+correct must stay under a fifth. Two results of one subject have another yardstick, `judging.SAME`: how much of it the
+same ones use is printed, and how far apart those lie that must differ. The other side, how far defects lie, is in
+`benchmarks/defect_margins.py`.
 """
 
 import argparse
 import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest import mock
 
 from cs336_harness.environment import prepare_torch
 
@@ -18,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "harness")]
 import torch  # noqa: E402 (after prepare_torch)
 from variations import VARIATIONS, VariationAdapters  # noqa: E402 (the tests are no package)
 
-from cs336_harness.checks import all_checks  # noqa: E402
+from cs336_harness.checks import all_checks, judging  # noqa: E402
 from cs336_harness.compare import TOLERANCE_IN_NOISE  # noqa: E402
 from cs336_harness.oracle_adapters import OracleAdapters  # noqa: E402
 from cs336_harness.subject import Subject  # noqa: E402
@@ -45,12 +50,32 @@ def measure() -> dict[str, dict[str, float]]:
     return table
 
 
+@contextmanager
+def comparisons_kept() -> Generator[list[float]]:
+    """How far apart each pair is that `same_numbers` is asked about meanwhile, as a multiple of `judging.SAME`."""
+    kept: list[float] = []
+    asked = judging.same_numbers
+
+    def same_numbers(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
+        if first is not None and second is not None:
+            kept.append(judging.apart(first, second) / judging.SAME)
+        return asked(first, second)
+
+    all_checks()
+    with ExitStack() as patches:
+        for module in list(sys.modules.values()):
+            if getattr(module, "same_numbers", None) is asked:
+                patches.enter_context(mock.patch.object(module, "same_numbers", same_numbers))
+        yield kept
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--every-check", action="store_true", help="one line for each check as well")
     every_check = parser.parse_args().every_check
     torch.set_num_threads(1)
-    table = measure()
+    with comparisons_kept() as pairs:
+        table = measure()
     print("| correct decoder | largest error, in tolerances | in the check | checks |")
     print("|---|---|---|---|")
     for name, errors in table.items():
@@ -62,6 +87,10 @@ def main() -> None:
         for check_id in dict.fromkeys(check_id for errors in table.values() for check_id in errors):
             worst = max(table, key=lambda name: table[name].get(check_id, 0))
             print(f"| {check_id} | {table[worst][check_id]:.3f} | {worst} |")
+    same, other = [pair for pair in pairs if pair <= 1], [pair for pair in pairs if pair > 1]
+    print(f"\nsame_numbers, on two results of one subject, allows {judging.SAME:.1e} of the largest element:")
+    print(f"those that must agree use {max(same):.3f} of it at most ({len(same)} pairs),")
+    print(f"those that must differ are {min(other):.1e} times as far apart at least ({len(other)} pairs)")
     largest = max(max(errors.values()) for errors in table.values())
     print(f"\nlargest of all: {largest:.3f} of a tolerance; {MOST} is allowed")
     sys.exit(0 if largest < MOST else 1)

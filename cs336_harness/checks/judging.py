@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import math
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -126,12 +127,27 @@ def refused(failure: CheckFailure) -> bool:
     return isinstance(failure.__cause__, ValueError | AssertionError)
 
 
+SAME = TOLERANCE_IN_NOISE * HALF_UNIT[torch.float32]
+"""How far two results of one subject may lie apart and be the same, as a part of the largest element."""
+
+
 def same_numbers(first: Tensor | None, second: Tensor | None) -> bool:
-    """Whether two results of a subject are one and the same but for float32 rounding; None is like nothing."""
+    """Whether two results of a subject are one and the same but for float32 rounding; None is like nothing.
+
+    The yardstick is no measured noise: the same operations rounded differently, and not a reference, are compared, so
+    what is left of the noise is the rounding of the result itself, half a unit in the last place of the largest
+    element; :data:`SAME` is the usual multiple of it. ``benchmarks/tolerances.py`` prints what correct decoders use of
+    it, and how far off the nearest pair is that must differ.
+    """
+    return apart(first, second) <= SAME
+
+
+def apart(first: Tensor | None, second: Tensor | None) -> float:
+    """The largest difference of two results as a part of the first one's largest element; infinite beside None."""
     if first is None or second is None:
-        return False
-    furthest = (first - second).abs().max()
-    return bool(furthest <= TOLERANCE_IN_NOISE * HALF_UNIT[torch.float32] * first.abs().max())
+        return math.inf
+    largest, furthest = float(first.abs().max()), float((first - second).abs().max())
+    return furthest / largest if largest else (0.0 if furthest == 0 else math.inf)
 
 
 def _judge(

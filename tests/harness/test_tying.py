@@ -118,6 +118,8 @@ class HeadParameterOfItsOwn(Model):
 class HeadFillsABuffer(Model):
     """The head computes with a buffer into which each forward writes the embedding's values."""
 
+    kept: Tensor
+
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__(shape)
         self.register_buffer("kept", torch.zeros(shape.vocab_size, shape.d_model), persistent=False)
