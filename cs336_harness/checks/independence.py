@@ -194,18 +194,29 @@ def no_random_numbers(subject: Subject) -> None:
     """The forward pass of a built model draws no random numbers, in train mode or in eval mode.
 
     Usually broken by dropout with a rate of zero that draws all the same, or by weights that are made in forward: the
-    numbers that everything after it draws then change.
+    numbers that everything after it draws then change. The CPU's generator is watched, and that of the GPU, where the
+    model is on one.
     """
     model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
+    device = model.parameters["token_embeddings.weight"].device
     for mode in ("train", "eval"):
         getattr(model.module, mode)()
+        before = gpu_generator_state(device)
         model.logits(token_ids)
-        if subject.last_visit is not None and subject.last_visit.drew_random_numbers:
+        drew = not torch.equal(before, gpu_generator_state(device))
+        if drew or (subject.last_visit is not None and subject.last_visit.drew_random_numbers):
             raise CheckFailure(
                 f"the forward pass of the built model draws random numbers after model.{mode}(); in a correct decoder"
                 " only the initial weights are random, and they are drawn when the model is built",
                 model.evidence(token_ids),
             )
+
+
+def gpu_generator_state(device: torch.device) -> Tensor:
+    """The state of the generator of a GPU; empty for the CPU, whose own :attr:`Subject.last_visit` tells of."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.mps.get_rng_state() if device.type == "mps" else torch.empty(0)
 
 
 def _built(subject: Subject) -> BuiltModel:

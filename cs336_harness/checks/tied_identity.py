@@ -18,6 +18,9 @@ from cs336_harness.checks.tying import EMBEDDING, HEAD, TIED, build_tied, requir
 from cs336_harness.failures import CheckFailure
 from cs336_harness.subject import Subject
 
+WITHOUT_FLOAT64 = ("mps",)
+"""Kinds of devices that hold no float64."""
+
 AFTER = ["tying.one_parameter", "tying.both_uses"]
 
 
@@ -107,10 +110,16 @@ def _one_name_each(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def dtype(subject: Subject) -> None:
     """``model.to(torch.float64)`` and back leaves a tied model tied.
 
-    Usually broken by a conversion that replaces one of the two names.
+    Usually broken by a conversion that replaces one of the two names. A model on a device that holds no float64 is
+    moved to the CPU for it, and back.
     """
     model = build_tied(subject)
     evidence = model.evidence()
+    home = model.parameters[EMBEDDING].device
+    moved = home.type in WITHOUT_FLOAT64
+    if moved:
+        module = subject.run('model.to("cpu")', lambda: model.module.to("cpu"), evidence=evidence)
+        model = _again(model, module)
     for target in (torch.float64, torch.float32):
         module = subject.run("model.to(dtype)", functools.partial(model.module.to, target), evidence=evidence)
         model = _again(model, module)
@@ -120,6 +129,9 @@ def dtype(subject: Subject) -> None:
             if model.parameters[name].dtype != target:
                 got = str(model.parameters[name].dtype).removeprefix("torch.")
                 raise CheckFailure(f"after .to(torch.{short}), {name} is {got}", evidence)
+    if moved:
+        module = subject.run("model.to(device)", functools.partial(model.module.to, home), evidence=evidence)
+        model = _again(model, module)
     require_both_uses(model, "after .to(torch.float64) and back")
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from vectorised import Vectorised, replaced, result_of, subject_of
 
-from cs336_harness.checks import all_checks
+from cs336_harness.checks import all_checks, independence
 from cs336_harness.oracle import LayerWeights
 from cs336_harness.oracle_adapters import OracleModel
 from cs336_harness.subject import Subject
@@ -152,6 +152,15 @@ def test_every_check_of_this_module_has_a_violator() -> None:
         if item.group == "information_flow" and item.function.__module__.endswith("independence")
     }
     assert own == {name for name, _, _ in VIOLATORS.values()}
+
+
+def test_numbers_that_a_gpu_draws_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU stands in for a GPU whose generator each forward moves on."""
+    states = iter(torch.arange(100))
+    monkeypatch.setattr(independence, "gpu_generator_state", lambda device: next(states))
+    result = result_of("information_flow.no_random_numbers", subject_of(Vectorised))
+    assert result.outcome == "failed"
+    assert "draws random numbers after model.train()" in result.message
 
 
 def test_a_model_that_does_not_build_is_the_configuration_s_failure() -> None:

@@ -10,7 +10,7 @@ from broken import broken, failures, results
 from torch import Tensor, nn
 from variations import COVERING, VariationAdapters, VariationModel
 
-from cs336_harness.checks import all_checks
+from cs336_harness.checks import all_checks, tied_identity
 from cs336_harness.checks.tying import EMBEDDING, HEAD
 from cs336_harness.oracle_adapters import NORM_EPS
 from cs336_harness.shapes import DecoderShape
@@ -297,6 +297,23 @@ def test_tying_by_assignment_passes_and_is_told_what_pytorch_takes_apart() -> No
     for message in advisory.values():
         assert "tied by assignment (head.weight = embedding.weight)" in message
     assert "one storage" not in advisory["tying.load_with_assign"]
+
+
+def test_a_device_without_float64_is_left_for_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU stands in for a device that holds no float64, as Apple's GPUs do not."""
+    moves: list[str] = []
+
+    class WithoutFloat64(Model):
+        def to(self, *args: Any, **kwargs: Any) -> Any:
+            if args[0] == torch.float64 and moves[-1:] != ["cpu"]:
+                raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+            moves.append(str(args[0]))
+            return super().to(*args, **kwargs)
+
+    assert list(failures(assembled(WithoutFloat64), "tying")) == ["tying.dtype"]
+    monkeypatch.setattr(tied_identity, "WITHOUT_FLOAT64", ("cpu",))
+    assert not failures(assembled(WithoutFloat64), "tying")
+    assert moves == ["cpu", "torch.float64", "torch.float32", "cpu"]
 
 
 def test_a_head_that_owns_no_weight_passes_everything() -> None:
