@@ -14,6 +14,7 @@ from typing import Any, Literal
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CannotJudgeError, CheckFailure, Evidence
 from cs336_harness.subject import Subject
+from cs336_harness.time_limit import time_limit
 
 Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "blank", "blocked", "skipped", "advisory")
@@ -68,7 +69,8 @@ class Suite:
     """The checks of one subject. Results are kept: asking for a check twice, or for one it builds on, runs it once.
 
     ``diagnose`` says whether failures are diagnosed, or those of which checks. ``before_diagnosis`` hears of each
-    failure before its diagnosis, which takes longer.
+    failure before its diagnosis, which takes longer. A check that runs longer than ``timeout`` seconds fails, and
+    whatever needs the same entry point waits for it.
     """
 
     def __init__(
@@ -77,10 +79,13 @@ class Suite:
         *,
         diagnose: bool | Callable[[Check], bool] = True,
         before_diagnosis: Callable[[Result], None] | None = None,
+        timeout: float | None = None,
     ) -> None:
         self.subject = subject
         self.diagnose = diagnose
         self._before_diagnosis = before_diagnosis
+        self._timeout = timeout
+        self._endless: dict[str, str] = {}
         self._results: dict[str, Result] = {}
         self._under_way: set[str] = set()
 
@@ -112,6 +117,11 @@ class Suite:
         result.seconds = time.perf_counter() - started
         if result.failure is None:
             return result
+        if isinstance(
+            result.failure.__cause__, TimeoutError
+        ):  # its causes might not end either
+            result.outcome = "advisory" if check.advisory else "failed"
+            return result
         result.blocked_by = self._root_cause(check, result.failure)
         if result.blocked_by is not None:
             result.diagnosis = self._second_mistake(check)
@@ -132,14 +142,20 @@ class Suite:
         for name, state in states.items():
             if state == "blank":
                 return Result(check, "blank", message=str(BlankEntryPoint(name)))
+        for name in check.needs:
+            if name in self._endless:
+                return Result(check, "blocked", message=f"{name} does not end", blocked_by=self._endless[name])
         try:
-            return Result(check, "passed", error_in_noise=check(self.subject))
+            with time_limit(self._timeout):
+                return Result(check, "passed", error_in_noise=check(self.subject))
         except AbsentEntryPoint as absent:
             return Result(check, "skipped", message=str(absent))
         except BlankEntryPoint as blank:
             states[blank.entry_point] = "blank"
             return Result(check, "blank", message=str(blank))
         except CheckFailure as failure:
+            if isinstance(failure.__cause__, TimeoutError) and failure.evidence.entry_point is not None:
+                self._endless[failure.evidence.entry_point] = check.id
             error = failure.evidence.error_in_noise
             return Result(check, "failed", message=failure.message, error_in_noise=error, failure=failure)
         except CannotJudgeError:
@@ -173,7 +189,7 @@ class Suite:
 
     def _second_mistake(self, check: Check) -> Any:
         """A mistake that would make a blocked check fail even if the check that it builds on passed."""
-        if check.advisory or not self._wants_diagnosis(check):
+        if check.advisory or self._endless or not self._wants_diagnosis(check):
             return None
         from cs336_harness.diagnosis import diagnose_blocked
 
@@ -182,7 +198,8 @@ class Suite:
     def _diagnosis(self, check: Check, failure: CheckFailure) -> Any:
         from cs336_harness.diagnosis import diagnose_check
 
-        return diagnose_check(self.subject, check, failure)
+        with time_limit(self._timeout):
+            return diagnose_check(self.subject, check, failure)
 
 
 def summary(results: Iterable[Result]) -> dict[str, int]:

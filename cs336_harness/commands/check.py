@@ -21,6 +21,7 @@ def check(
     diagnosis: Annotated[bool, typer.Option(help="Say where a fault is and which known mistake it is.")] = True,
     hint: Annotated[bool, typer.Option("--hint", help="Say more on each named mistake, step by step.")] = False,
     plots: Annotated[Path | None, typer.Option(help="Write influence maps of failures into this folder (PNG).")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that one check may take before it is stopped.", min=0.1)] = 30,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check.")] = False,
 ) -> None:
     """Judge a decoder: what is wrong, where, and which known mistake it is.
@@ -46,7 +47,7 @@ def check(
     subject = load(path)
     console.print(report.subject_line(subject), markup=False, highlight=False, style="bold")
     started = time.perf_counter()
-    suite = Suite(subject, diagnose=diagnosis)
+    suite = Suite(subject, diagnose=diagnosis, timeout=timeout)
     results = []
     with console.status("") as status:
         for number, item in enumerate(checks, 1):

@@ -164,3 +164,16 @@ def test_a_check_that_breaks_is_a_failure_of_the_harness_and_stops_nothing() -> 
     assert result.outcome == "failed"
     assert result.message == "the check itself broke, with KeyError: 'oops'; report this bug of the harness"
     assert suite.result(all_checks()["components.silu"]).outcome == "skipped"
+
+
+def test_an_endless_loop_fails_once_and_what_needs_the_same_entry_point_waits() -> None:
+    def run_softmax(in_features: torch.Tensor, dim: int) -> torch.Tensor:
+        while True:
+            pass
+
+    suite = Suite(Subject(SimpleNamespace(run_softmax=run_softmax), "subject"), timeout=0.05)
+    first, second = (suite.result(all_checks()[f"components.{name}"]) for name in ("softmax", "softmax_dim"))
+    assert first.outcome == "failed"
+    assert first.message == "run_softmax raised TimeoutError: still running after 0.05 s: an endless loop?"
+    assert second.outcome == "blocked"
+    assert second.blocked_by == "components.softmax"
