@@ -25,7 +25,15 @@ GROUPS = (
 """The groups of checks in the order they run; an id begins with its group."""
 
 MODULES: dict[str, tuple[str, ...]] = {
-    "components": ("components", "components_beyond", "rotary", "attention", "self_attention", "calls"),
+    "components": (
+        "components",
+        "components_beyond",
+        "leading_axes",
+        "rotary",
+        "attention",
+        "self_attention",
+        "calls",
+    ),
     "slow_oracle": ("slow_oracle", "independent"),
     "information_flow": ("information_flow", "arrival", "independence", "built_prefix"),
     "tying": ("tying", "tied_identity"),
