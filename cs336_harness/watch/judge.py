@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import faulthandler
 import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,11 @@ from cs336_harness.loading import load
 from cs336_harness.progress import entry_points_of
 from cs336_harness.suite import Result, Suite, select
 from cs336_harness.watch.fingerprint import fingerprints
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 Event = dict[str, Any]
 
@@ -118,8 +124,25 @@ def wire(result: Result) -> Event:
 def tell_line(events: int, event: Event) -> None:
     """Writes one event. It begins a line of its own, whatever a judge that was killed may have left."""
     line = f"\n{json.dumps(event, default=str)}\n".encode()
-    while line:
-        line = line[os.write(events, line) :]
+    with _alone(events):
+        while line:
+            line = line[os.write(events, line) :]
+
+
+@contextlib.contextmanager
+def _alone(events: int) -> Generator[None]:
+    """Keeps the other judges from writing: a line longer than PIPE_BUF would mix with theirs.
+
+    The lock is the process's own and ends with it, so that a judge which is killed leaves none behind.
+    """
+    if fcntl is None:  # no fork there, and so one judge
+        yield
+        return
+    fcntl.lockf(events, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.lockf(events, fcntl.LOCK_UN)
 
 
 def _withdraw(log_path: Path) -> IO[str]:

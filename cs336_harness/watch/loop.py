@@ -170,9 +170,14 @@ def keys_of_terminal(inbox: queue.Queue[tuple[str, Any]]) -> Generator[None]:
 
 
 def _report_keys(descriptor: int, inbox: queue.Queue[tuple[str, Any]]) -> None:
-    while True:
-        pressed = os.read(descriptor, 1)
-        inbox.put(("key", pressed.decode(errors="ignore") or "q"))
+    """Reports each byte; the end of input, or of the terminal, is a q."""
+    pressed = b"first"
+    while pressed:
+        try:
+            pressed = os.read(descriptor, 1)
+        except OSError:
+            pressed = b""
+        inbox.put(("key", pressed.decode(errors="replace") or "q"))
 
 
 def _report_lines(inbox: queue.Queue[tuple[str, Any]]) -> None:

@@ -72,7 +72,8 @@ class ForkServer:
     def start(self, job: Job) -> None:
         """Asks the server to fork."""
         self._last = job.number
-        os.write(self._requests, job.to_json().encode())
+        with contextlib.suppress(BrokenPipeError):  # the server is gone, which the listener tells
+            os.write(self._requests, job.to_json().encode())
 
     def stop(self) -> None:
         """Kills the judges with whatever they started. Those that are not forked yet are killed as soon as they are."""

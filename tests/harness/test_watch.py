@@ -8,6 +8,7 @@ import pty
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -26,8 +27,8 @@ from cs336_harness.diagnosis import Diagnosis
 from cs336_harness.explain import hints
 from cs336_harness.loading import HOME
 from cs336_harness.suite import Suite
-from cs336_harness.watch.judge import Job, planned, wire
-from cs336_harness.watch.loop import _report_saves, folders
+from cs336_harness.watch.judge import Job, planned, tell_line, wire
+from cs336_harness.watch.loop import _report_keys, _report_saves, folders
 from cs336_harness.watch.session import Session, result_of
 from cs336_harness.watch.workers import CAN_FORK, ForkServer, FreshProcesses
 
@@ -225,6 +226,46 @@ def test_keys(watching: Watching) -> None:
     assert not watching.session.key("q")
 
 
+@pytest.mark.timeout(20)
+def test_the_end_of_input_quits_once_and_no_other_byte_does() -> None:
+    inbox = queue.Queue[tuple[str, Any]]()
+    keys, typed = os.pipe()
+    os.write(typed, "hé".encode())
+    os.close(typed)
+    _report_keys(keys, inbox)
+    assert [key for _, key in inbox.queue] == ["h", "\ufffd", "\ufffd", "q"]
+    os.close(keys)
+
+
+@pytest.mark.timeout(20)
+def test_a_terminal_that_is_gone_quits() -> None:
+    inbox = queue.Queue[tuple[str, Any]]()
+    keyboard, inside = pty.openpty()
+    os.close(inside)  # from now on reading raises EIO
+    _report_keys(keyboard, inbox)
+    assert [key for _, key in inbox.queue] == ["q"]
+    os.close(keyboard)
+
+
+@needs_fork
+@pytest.mark.timeout(20)
+def test_long_lines_of_two_judges_stay_whole() -> None:
+    events, telling = os.pipe()
+    judges = []
+    for part in range(2):
+        judges.append(os.fork())
+        if judges[-1] == 0:
+            for _ in range(5):
+                tell_line(telling, {"event": "result", "part": part, "message": str(part) * 200_000})  # > a pipe holds
+            os._exit(0)
+    os.close(telling)
+    with open(events, encoding="utf-8") as lines:
+        told = [json.loads(line) for line in lines if line.strip()]
+    for judge in judges:
+        os.waitpid(judge, 0)
+    assert sorted(event["part"] for event in told) == [0] * 5 + [1] * 5
+
+
 class Server:
     """A fork server, its events gathered job by job."""
 
@@ -330,6 +371,16 @@ def test_a_job_may_be_stopped_at_any_moment(server: Server, adapters: Path) -> N
         assert server.finish()[-1]["status"] == -9
     adapters.write_text(RIGHT)
     assert outcomes(server.judge(adapters))[SILU] == "passed"
+
+
+@needs_fork
+def test_a_job_for_a_server_that_is_gone_is_no_error(adapters: Path) -> None:
+    server = Server()
+    os.kill(server.workers._server, signal.SIGKILL)
+    os.waitpid(server.workers._server, 0)
+    server.begin(adapters)
+    assert server.events.get(timeout=20) == {"event": "gone"}
+    server.workers.close()
 
 
 @needs_fork
