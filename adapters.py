@@ -204,7 +204,8 @@ def get_transformer_lm(
     """A model from token ids (batch, time) to raw logits (batch, time, vocab_size).
 
     Raises:
-        ValueError: the sizes do not fit, before any weight is made; in the forward pass, time > ``context_length``.
+        ValueError: the sizes do not fit, before any weight is made; in the forward pass, time > ``context_length``,
+            and the message says both numbers.
     """
     return TransformerLM(
         TransformerConfig(
