@@ -51,16 +51,13 @@ def judge_call(
     what: str | None = None,
     teach: str | None = None,
     dtype: torch.dtype = torch.float32,
-    exact: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> float:
     """The error in noise of one call against the oracle.
 
-    ``what`` says in the message what is special about the call, ``teach`` what a correct decoder does there. ``exact``
-    are arguments that have the same result in exact arithmetic, where the call's own stand for themselves exactly: its
-    noise is theirs then, not that of the last places of large numbers.
+    ``what`` says in the message what is special about the call, ``teach`` what a correct decoder does there.
     """
-    expected, noise = _expected(entry_point, dtype, _Arguments({**arguments, **(exact or {})}))
+    expected, noise = _expected(entry_point, dtype, _Arguments(arguments))
     with taught(teach):
         return _judge(subject, entry_point, arguments, expected, noise, axes, what)
 
