@@ -7,6 +7,7 @@ What goes along is listed here by place and kind of file; whatever is not listed
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -50,24 +51,42 @@ def write_handout(home: Path, destination: Path) -> None:
     """Writes the blank version of the repository ``home`` to ``destination``, whole or not at all.
 
     Raises:
-        CannotJudgeError: something is at ``destination`` already, or ``home`` is no filled-in clone.
+        CannotJudgeError: something is at ``destination`` already, it cannot be written, or ``home`` is no filled-in
+            clone.
     """
+    try:
+        _write(home, Path(os.path.abspath(destination)))
+    except OSError as error:
+        file = f" ({error.filename})" if error.filename else ""
+        raise CannotJudgeError(
+            f"the handout cannot be written to {destination}: {error.strerror or error}{file}"
+        ) from error
+
+
+def _write(home: Path, destination: Path) -> None:
     if destination.is_symlink() or destination.is_file() or (destination.is_dir() and any(destination.iterdir())):
         raise CannotJudgeError(f"{destination} is there already; name a folder that is empty or not there yet")
     missing = [pattern for pattern in ("adapters.py", *GIVEN) if not any(home.glob(pattern))]
     if missing:
         raise CannotJudgeError(f"{home} has no {missing[0]}; a handout is made from a clone of the full repository")
     adapters = blank_adapters((home / "adapters.py").read_text(encoding="utf-8"))
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
+    stays = destination.is_dir()  # the same folder, in which a shell may stand and beside which one may not write
+    beside = destination if stays else destination.parent
+    beside.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=beside))
+    moved: list[Path] = []
     try:
         _fill(unfinished, home, adapters)
         unfinished.chmod(0o755)
-        if destination.is_dir():
-            destination.rmdir()
-        unfinished.rename(destination)
+        if stays:
+            for made in sorted(unfinished.iterdir()):
+                moved.append(made.rename(destination / made.name))
+            unfinished.rmdir()
+        else:
+            unfinished.rename(destination)
     except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        for path in (unfinished, *moved):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         raise
 
 

@@ -1,5 +1,6 @@
 """The blank version: complete, honest about what is blank, green task by task, and without a line of the solution."""
 
+import os
 import re
 import subprocess
 import sys
@@ -157,9 +158,25 @@ def test_it_writes_over_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "empty" / "adapters.py").is_file()
 
 
+def test_the_empty_folder_that_one_stands_in_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_handout(HOME, Path("."))
+    assert Path("adapters.py").is_file()
+    assert sorted(os.listdir()) == sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        CannotJudgeError, match=r"^the handout cannot be written to .*/file/inside/handout: \w"
+    ) as caught:
+        write_handout(HOME, tmp_path / "file" / "inside" / "handout")
+    assert "\n" not in str(caught.value)
+
+
 def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(write_handout.__globals__["TEMPLATES"], "README.md", "absent.md")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CannotJudgeError, match=r"absent\.md"):
         write_handout(HOME, tmp_path / "handout")
     assert list(tmp_path.iterdir()) == []
 
