@@ -7,15 +7,19 @@ one line that says what the prompt asks for. Expected numbers come from
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+from cs336_harness.subject import Subject
 
 PLACE = Path("drills") / "attention.py"
 """Where a repository keeps them."""
@@ -150,10 +154,22 @@ DRILLS: dict[str, Callable[[Function], None]] = {
 def judge(path: Path) -> list[DrillResult]:
     """What became of each drill in a file; a file that cannot be imported fails all three with its error."""
     try:
-        module = _import(path)
-    except Exception as error:
+        with _kept_to_itself(path):
+            module = _import(path)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit() is no Exception
         return [DrillResult(name, "failed", f"{path.name}: {type(error).__name__}: {error}") for name in DRILLS]
-    return [_judge(name, check, getattr(module, name, None)) for name, check in DRILLS.items()]
+    with _kept_to_itself(path):
+        return [_judge(name, check, getattr(module, name, None)) for name, check in DRILLS.items()]
+
+
+@contextlib.contextmanager
+def _kept_to_itself(path: Path) -> Generator[None]:
+    """Runs a learner's file as a subject's: in its repository, its prints kept to itself, PyTorch's state restored."""
+    root = path.resolve().parent.parent if path.parent.name == PLACE.parent.name else path.resolve().parent
+    with Subject(None, "drills", root=root).at_home():
+        yield
 
 
 def _judge(name: str, check: Callable[[Function], None], function: Any) -> DrillResult:
@@ -166,7 +182,9 @@ def _judge(name: str, check: Callable[[Function], None], function: Any) -> Drill
         return DrillResult(name, "blank", f"{name} is not written yet; it is optional")
     except WrongDrillError as wrong:
         return DrillResult(name, "failed", f"{name}: {wrong}")
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return DrillResult(name, "failed", f"{name} raised {type(error).__name__}: {str(error).partition(chr(10))[0]}")
     return DrillResult(name, "passed")
 
@@ -180,10 +198,20 @@ def _import(path: Path) -> Any:
     return module
 
 
+def _defines_a_drill(path: Path) -> bool:
+    """Whether a file is about the drills at all, found without executing it: a foreign one may have the same place."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        tree = ast.parse(text)
+    except (ValueError, SyntaxError):  # a typing mistake in a learner's drills is told
+        return any(f"def {name}(" in text for name in DRILLS)
+    return any(isinstance(node, ast.FunctionDef) and node.name in DRILLS for node in tree.body)
+
+
 def lines(root: Path) -> list[str]:
     """Where a learner stands with the drills of a repository: nothing when it has none."""
     path = root / PLACE
-    if not path.is_file():
+    if not path.is_file() or not _defines_a_drill(path):
         return []
     results = judge(path)
     passed = [result for result in results if result.outcome == "passed"]

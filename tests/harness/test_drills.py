@@ -98,6 +98,30 @@ def test_a_mistake_is_named_in_one_line(tmp_path: Path, right: str, wrong: str, 
     assert re.search(message, result.message)
 
 
+def test_a_drill_that_exits_or_prints_is_kept_to_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exiting = "import os, sys\nprint(os.getcwd())\ndef self_attention(*given):\n    print('here')\n    sys.exit(3)\n"
+    result = judged(exiting, tmp_path)[1]
+    assert result.message == "self_attention raised SystemExit: 3"
+    messages = {result.message for result in judged(f"{exiting}sys.exit(4)", tmp_path)}
+    assert messages == {"attention.py: SystemExit: 4"}
+    assert capsys.readouterr().out == ""
+
+
+def test_a_file_of_another_purpose_is_not_executed(tmp_path: Path) -> None:
+    (tmp_path / "drills").mkdir()
+    mark = tmp_path / "executed"
+    foreign = f"open({str(mark)!r}, 'w')\n\n\ndef flash_attention(Q, K, V):\n    return Q\n"
+    for text in (foreign, "def broken(", "\0"):
+        (tmp_path / drills.PLACE).write_text(text)
+        assert drills.lines(tmp_path) == []
+    assert not mark.exists()
+    (tmp_path / drills.PLACE).write_text("def self_attention(X, W_q, W_k, W_v:\n    return X\n")
+    assert "attention.py: SyntaxError: " in drills.lines(tmp_path)[1]
+    (tmp_path / drills.PLACE).write_text(f"{foreign}\n\ndef self_attention(X, W_q, W_k, W_v):\n    return X\n")
+    assert drills.lines(tmp_path)[0].endswith("0 of 3 passed")
+    assert mark.exists()
+
+
 def test_a_file_that_cannot_be_imported_or_lacks_a_function_says_so(tmp_path: Path) -> None:
     broken = judged("import numpi", tmp_path)
     assert {result.message for result in broken} == {"attention.py: ModuleNotFoundError: No module named 'numpi'"}
