@@ -8,8 +8,11 @@ import re
 HARD_BREAK = "\u2028"
 """What a line break that the author asked for becomes; a newline only wraps a line."""
 
+# No gap may hold its own opening mark: a text of nothing but those would be searched to its end from each of them.
 _FORMULA = re.compile(
-    r"(?P<code>`+)(?P<inside>.+?)(?P=code)|\$\$(.+?)\$\$|\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
+    r"(?<!`)(?P<code>`++)(?P<inside>.+?)(?<!`)(?P=code)(?!`)|\$\$(.+?)\$\$|\$([^$]+)\$"
+    r"|(?<!\\)\\\(((?:(?!(?<!\\)\\\(|\\\)).)++)\\\)|(?<!\\)\\\[((?:(?!(?<!\\)\\\[|\\\]).)++)\\\]",
+    re.DOTALL,
 )
 
 _WRAPPERS = re.compile(
@@ -75,11 +78,11 @@ def _is_formula(piece: str) -> bool:
 
 
 def _plain_prose(raw: str) -> str:
-    raw = re.sub(r"<sup>\s*([^<]*?)\s*</sup>", r"^\1", raw)
+    raw = re.sub(r"<sup>([^<]*)</sup>", lambda match: f"^{match.group(1).strip()}", raw)
     raw = re.sub(r"<br\s*/?>", HARD_BREAK, raw)
-    raw = re.sub(r"</?[A-Za-z][^>]*>", "", raw)
+    raw = re.sub(r"</?[A-Za-z][^<>]*>", "", raw)
     raw = re.sub(r"(?<!\d)10\s*\*\*\s*(?=-?\d)", "10^", raw)
-    raw = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", raw)
+    raw = re.sub(r"!?\[([^\[\]]*)\]\([^()]*\)", r"\1", raw)
     raw = re.sub(r"\*\*|__(?=\S)|(?<=\S)__", "", raw)
     raw = re.sub(r"(?<![\w*)])\*(?=\S)|(?<=\S)\*(?![\w*(])", "", raw)
     return _characters(_latex(raw))

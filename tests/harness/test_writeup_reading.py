@@ -282,6 +282,27 @@ def test_the_tied_count_beside_the_untied_one():
     )
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "opening", ["\\(", "\\[", "[", "![", "[a](", "`", "`` ` ", "$", "<a", "<sup>", "<sup> ", "\\text{"]
+)
+def test_marks_that_nothing_closes_are_searched_once(opening: str):
+    for unclosed in (opening * (100_000 // len(opening)), opening + " " * 100_000):  # half a minute, if not
+        assert plain(f"{unclosed} 123").text.endswith("123")
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (r"\(1\) and \(2\)", " 1  and  2 "),
+        (r"\[ a \\[2pt] 3 \]", "  a \u2028[2pt] 3  "),
+        ("`1` ``2`3`` [4](u) 10<sup> 5 </sup>", " 1   2`3  4 10^5"),
+    ],
+)
+def test_marks_that_are_closed_are_read(raw: str, text: str):
+    assert plain(raw).text == text
+
+
 @pytest.mark.parametrize(
     ("label", "components"),
     [
