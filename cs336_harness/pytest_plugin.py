@@ -94,7 +94,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Starts again from this repository when ``--adapters PATH`` has moved pytest's root to PATH.
 
-    pytest looks for its settings beside the paths on its command line before it knows which of them belong to an option.
+    pytest looks for its settings beside the paths on its command line, before it knows which belong to an option.
     """
     path, invocation = config.getoption("adapters"), config.invocation_params
     if path is None or not path.exists() or _at_home(config) or config.option.inifilename is not None:

@@ -124,7 +124,7 @@ class Suite:
             return result
         result.blocked_by = self._root_cause(check, result.failure)
         if result.blocked_by is not None:
-            result.diagnosis = self._second_mistake(check)
+            result.diagnosis = self._second_mistake(check, result.failure)
             result.outcome = "blocked" if result.diagnosis is None else "failed"
             result.blocked_by = result.blocked_by if result.diagnosis is None else None
         elif check.advisory:
@@ -187,13 +187,13 @@ class Suite:
     def _wants_diagnosis(self, check: Check) -> bool:
         return self.diagnose(check) if callable(self.diagnose) else self.diagnose
 
-    def _second_mistake(self, check: Check) -> Any:
+    def _second_mistake(self, check: Check, failure: CheckFailure) -> Any:
         """A mistake that would make a blocked check fail even if the check that it builds on passed."""
         if check.advisory or self._endless or not self._wants_diagnosis(check):
             return None
         from cs336_harness.diagnosis import diagnose_blocked
 
-        return diagnose_blocked(self.subject, check)
+        return diagnose_blocked(self.subject, check, failure)
 
     def _diagnosis(self, check: Check, failure: CheckFailure) -> Any:
         from cs336_harness.diagnosis import diagnose_check

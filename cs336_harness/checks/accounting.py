@@ -97,7 +97,11 @@ def length_law(subject: Subject) -> None:
 
 
 @check(
-    "accounting.unique_parameters", task=TASK, needs=ASSEMBLY, after=["configuration.no_other_parameters"], cases=TYING
+    "accounting.unique_parameters",
+    task=TASK,
+    needs=ASSEMBLY,
+    after=["configuration.no_other_parameters", "tying.one_parameter"],
+    cases=TYING,
 )
 def unique_parameters(subject: Subject, case: bool) -> None:
     """A model that the subject builds holds the listed parameters, each once, in four bytes each.
@@ -128,7 +132,7 @@ def unique_parameters(subject: Subject, case: bool) -> None:
     "accounting.counted_flops",
     task=TASK,
     needs=ASSEMBLY,
-    after=["configuration.model_builds"],
+    after=["configuration.model_builds", "tying.one_parameter"],
     advisory=True,
     cases=TYING,
 )

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 
 from cs336_harness.checks import Check
 from cs336_harness.defects import Defect, contradiction
+from cs336_harness.defects.registry import subject_of
 from cs336_harness.diagnosis.localising import Located, locate
 from cs336_harness.diagnosis.matching import Match, Probe, match
 from cs336_harness.diagnosis.programs import programs_for, reaches
@@ -40,15 +42,16 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
                 continue
             found = match(probe, name, pairs=False) or _beside_those_told(probe, name)
             found = found or (match(probe, name) if pairs and not unnamed else None)
-            if found is not None:
+            if found is not None and _makes_fail(found, check, failure):
                 return _named(probe, name, check, found)
             unnamed.append(name)
         located = locate(probe, unnamed[0]) if unnamed else None
-        return None if located is None else _unnamed(probe, unnamed[0], located)
+        if located is not None:
+            return _unnamed(probe, unnamed[0], check, failure, located)
     return None
 
 
-def diagnose_blocked(subject: Subject, check: Check) -> Diagnosis | None:
+def diagnose_blocked(subject: Subject, check: Check, failure: CheckFailure) -> Diagnosis | None:
     """A second mistake behind the first: what is left of a blocked check's failure beside the mistakes already named.
 
     None when these explain it, when none was named, or when nothing known explains the rest.
@@ -63,7 +66,7 @@ def diagnose_blocked(subject: Subject, check: Check) -> Diagnosis | None:
         if probe.fits(probe.telling(name), *own):
             return None
         found = match(probe, name, given=own) or match(probe, name, pairs=False)
-        if found is not None and not set(found.defects) & set(own):
+        if found is not None and not set(found.defects) & set(own) and _makes_fail(found, check, failure):
             return _named(probe, name, check, found)
     return None
 
@@ -86,6 +89,28 @@ def _beside_those_told(probe: Probe, name: str) -> Match | None:
     return match(probe, name, given=told)
 
 
+def _makes_fail(found: Match, check: Check, failure: CheckFailure) -> bool:
+    """Whether the known mistakes make this very check fail in the same way: by numbers, or with the same words.
+
+    A subject may have the mistake and fail the check for another reason.
+    """
+    named = found.defects if found.together else found.defects[:1]
+    try:
+        check(subject_of(*named))
+    except CheckFailure as expected:
+        if failure.evidence.error_in_noise is not None:
+            return expected.evidence.error_in_noise is not None
+        return _words(expected.message) == _words(failure.message)
+    except Exception:
+        return False
+    return False
+
+
+def _words(message: str) -> str:
+    """A message without its numbers."""
+    return re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "#", message)
+
+
 def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
     named = found.defects if found.together else found.defects[:1]
     known = [probe.told.get(defect) for defect in named]
@@ -105,7 +130,11 @@ def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
     )
 
 
-def _unnamed(probe: Probe, name: str, located: Located) -> Diagnosis:
+def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure, located: Located) -> Diagnosis | None:
+    """The place alone. A message that states a broken promise or an exception says more than a place would."""
+    if failure.evidence.error_in_noise is None:
+        stated = failure.__cause__ is not None or check.group in ("tying", "configuration", "accounting")
+        return None if stated else Diagnosis(where=str(located.place), confidence=located.confidence)
     return Diagnosis(
         where=str(located.place),
         confidence=located.confidence,

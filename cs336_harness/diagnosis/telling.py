@@ -53,7 +53,7 @@ class Diagnosis:
 
     def _what(self) -> list[str]:
         if not self.defects:
-            return ["what is wrong: nothing in the dictionary of known mistakes gives these numbers"]
+            return ["no known mistake gives these numbers"] if self.reproducer else []
         named = self.defects if self.together else self.defects[:1]
         lines = [f"what is wrong: {defect.explanation()}  [{defect.name}]" for defect in named]
         others = [] if self.together else self.defects[1:]

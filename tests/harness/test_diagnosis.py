@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from listed import LISTED
 from unlisted import UNLISTED
 from unlisted import subject_of as unlisted_subject
 from variations import COVERING, VARIATIONS, Variation, VariationAdapters
@@ -20,6 +21,7 @@ from cs336_harness.diagnosis.matching import match
 from cs336_harness.diagnosis.programs import EVERY, program
 from cs336_harness.diagnosis.snippets import CODES
 from cs336_harness.failures import CheckFailure
+from cs336_harness.oracle_adapters import OracleAdapters
 from cs336_harness.subject import Subject
 from cs336_harness.suite import Result, Suite
 
@@ -136,6 +138,17 @@ def test_the_same_mistake_is_told_once() -> None:
     assert again.lines() == ["the same mistake as in components.multihead_self_attention: causal-mask-missing"]
 
 
+@pytest.mark.parametrize("name", ["rope-half-split-pairs", "norm-in-bfloat16"])
+def test_a_mistake_made_in_float32_by_other_means_gets_its_name(name: str) -> None:
+    assert [defect.name for defect in diagnosis(LISTED[name]).defects] == [name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LISTED)
+def test_every_mistake_made_in_float32_by_other_means_gets_its_name(name: str) -> None:
+    assert [defect.name for defect in diagnosis(LISTED[name]).defects] == [name]
+
+
 @pytest.mark.parametrize("name", ["A window of six positions", "The last head silent", "The gate squared"])
 def test_a_fault_that_nobody_listed_is_placed_and_not_named(name: str) -> None:
     check_placed(name)
@@ -213,3 +226,21 @@ def test_a_subject_that_has_only_a_part_is_diagnosed_by_that_part() -> None:
     found = diagnosis(Subject(partial, "partial"), "components.silu")
     assert found.title == "silu-missing"
     assert set(MODEL_ENTRY_POINTS) - set(vars(partial))
+
+
+def test_a_failure_that_a_known_mistake_does_not_show_is_not_given_its_name() -> None:
+    """Two slips that have nothing to do with one another: one is a known mistake, and the other is not told as it."""
+    right = OracleAdapters(dtype=torch.float32)
+
+    class Slips(OracleAdapters):
+        def get_transformer_lm_weights(self, model: Any) -> Any:
+            return {name: w for name, w in right.get_transformer_lm_weights(model).items() if name != "lm_head.weight"}
+
+        def get_transformer_lm(self, **sizes: Any) -> Any:
+            return right.get_transformer_lm(**{name: max(1, size) for name, size in sizes.items()})
+
+    suite = Suite(Subject(Slips(dtype=torch.float32), "slips"))
+    result = suite.result(all_checks()["tying.one_parameter"])
+    assert result.outcome == "failed"
+    assert "no lm_head.weight" in result.message
+    assert result.diagnosis is None

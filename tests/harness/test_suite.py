@@ -126,7 +126,7 @@ def test_second_mistakes_are_searched_for_only_where_diagnoses_are_wanted(
 ) -> None:
     searched = []
     monkeypatch.setattr(diagnosis, "diagnose_check", lambda subject, check, failure: None)
-    monkeypatch.setattr(diagnosis, "diagnose_blocked", lambda subject, check: searched.append(check.id))
+    monkeypatch.setattr(diagnosis, "diagnose_blocked", lambda subject, check, failure: searched.append(check.id))
     block = all_checks()["components.transformer_block"]
     subject = Subject(OracleAdapters(ForgottenGain, torch.float32), "subject")
     result = Suite(subject, diagnose=lambda check: wanted or check is not block).result(block)
