@@ -239,8 +239,9 @@ def test_a_failure_that_a_known_mistake_does_not_show_is_not_given_its_name() ->
                 del weights["lm_head.weight"]
             return weights
 
-        def get_transformer_lm(self, **sizes: Any) -> Any:
-            return right.get_transformer_lm(**{name: max(1, size) for name, size in sizes.items()})
+        def get_transformer_lm(self, tie_embeddings: bool, **sizes: Any) -> Any:
+            accepted = {name: max(1, size) for name, size in sizes.items()}
+            return right.get_transformer_lm(tie_embeddings=tie_embeddings, **accepted)
 
     suite = Suite(Subject(Slips(dtype=torch.float32), "slips"))
     result = suite.result(all_checks()["tying.one_parameter"])
