@@ -25,6 +25,7 @@ _LONGEST_SENTENCE = 4000
 _LONGEST_INTRODUCTION = 2000
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z(`$*\d~≈])|\u2028|\n")
 _SHORTEST_WRAPPED_LINE = 60
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class _Reader:
             elif token.type == "blockquote_close":
                 quoted -= 1
             elif token.type == "inline":
-                yield from self._inline(token, in_list=lists > 0)
+                yield from self._inline(token, in_list=lists > 0, quoted=quoted > 0)
             index += 1
 
     def _enter_heading(self, level: int, title: str) -> None:
@@ -177,8 +178,8 @@ class _Reader:
         elif level <= self.part_level:
             self.part, self.part_level = None, 7
 
-    def _inline(self, token: Token, *, in_list: bool) -> Iterator[Passage]:
-        raw = token.content
+    def _inline(self, token: Token, *, in_list: bool, quoted: bool) -> Iterator[Passage]:
+        raw = _COMMENT.sub(lambda match: "\n" * match.group(0).count("\n"), token.content)
         line = (token.map or [0])[0] + 1
         match = _PART.match(raw)
         if match:
@@ -186,7 +187,7 @@ class _Reader:
             self.part_level = self.level + 1
             raw = raw[match.end() :].lstrip("*_ ")
         content = plain(raw)
-        if not in_list:
+        if not in_list and not quoted:  # what is quoted is the question, and introduces no answer
             self.intro = content.text[:_LONGEST_INTRODUCTION]
         yield from self._passages(content, line, in_list=in_list)
 

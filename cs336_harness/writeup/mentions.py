@@ -167,6 +167,13 @@ _ALL_LAYERS = re.compile(
     r"|\b\d{1,3} (?:transformer )?(?:layers|blocks)\b|\btransformer blocks\b",
     re.IGNORECASE,
 )
+_SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\u2028")
+_INSTRUCTION = re.compile(
+    r"^\W*(?:please |now |then )*(?:fill|write|state|give|list|name|identify|describe|compute|calculate|derive|add"
+    r"|provide|report|show|explain|complete|enter|put|say|replace|choose|repeat|do not|don't|remember)\b"
+    r"|\b(?:may|might|should|must|if|whether|please)\b|(?<!\bwe )\bcan\b|\byour?\b|\?\W*$",
+    re.IGNORECASE,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -227,3 +234,9 @@ def scopes_of(words: str) -> set[str]:
     if _ALL_LAYERS.search(words):
         scopes.add("model")
     return scopes
+
+
+def facts_of(text: str) -> str:
+    """The sentences of a text that state something; one that asks, allows or instructs says nothing of an answer."""
+    sentences = _SENTENCE_END.split(text.replace("\n", " "))
+    return " ".join(sentence for sentence in sentences if not _INSTRUCTION.search(sentence))

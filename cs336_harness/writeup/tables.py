@@ -11,7 +11,7 @@ from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim, first_dimension
 from cs336_harness.writeup.configuration import size_named
 from cs336_harness.writeup.document import Row, TableBlock
 from cs336_harness.writeup.ledger import BLOCK, EVERYTHING
-from cs336_harness.writeup.mentions import readings_of_label, scopes_of
+from cs336_harness.writeup.mentions import facts_of, readings_of_label, scopes_of
 from cs336_harness.writeup.numbers import (
     BYTES,
     FLOPS,
@@ -29,6 +29,11 @@ from cs336_harness.writeup.plain import Plain
 _SIZE_COLUMN = re.compile(
     r"\W*(?:m|k|n|count|shapes?|sizes?|dim(?:ension)?s?.*|formula|#|layers?|d_?model|d_?ff|(?:num_)?heads)\W*",
     re.I,
+)
+_BLOCK_WORD = re.compile(r"\b(?:layers?|blocks?)\b", re.I)
+_OF_EVERY_BLOCK = re.compile(r"\b(?:each|every)\b(?: one)?(?: of)?", re.I)
+_VALUES_ALONE = re.compile(
+    r"\W*values(?:\W+(?:per|in|for|of|over|across|all|each|every|one|a|single|the|\d+|layers?|blocks?))*\W*", re.I
 )
 _SMALLEST = 10_000
 
@@ -51,15 +56,18 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
     around = f"{table.intro} {table.heading}"
     default = _table_dimension(table)
     columns = [_column(cell.text, around) for cell in table.header]
+    stated_before = facts_of(table.intro)
     blocks_only = _holds_blocks_only(table)
     for row in table.rows:
         label, readings = _row_label(row.cells)
+        readings = _values_or_their_projection(readings, table) if _is_values(row) else readings
+        of_row = _scopes_of_row(row, label)
         model = model_named(row.cells[0].text)
         row_unit = unit_of_header(label)
         for index, cell in enumerate(row.cells[1 : len(columns)], start=1):
             column = columns[index]
             what = readings or column.readings or ([EVERYTHING] if model else [])
-            scopes = _scopes(scopes_of(label), column.scopes, table)
+            scopes = _scopes(of_row, column.scopes, stated_before, table.heading)
             if column.is_size:
                 continue
             if row_unit and row_unit.scale != 1 and row_unit.dimension in (FLOPS, BYTES, PARAMETERS):
@@ -72,7 +80,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
                         row.line,
                         table.part,
                         counted[1],
-                        tuple(_block_or_everything(what, scopes, blocks_only=blocks_only)),
+                        tuple(_block_or_everything(what, scopes, of_row, blocks_only=blocks_only)),
                         frozenset(scopes),
                         label or table.header[index].text.strip(),
                         f"{label} {table.header[index].text}",
@@ -81,7 +89,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
                         length=column.length or length_named(label),
                         table=table.line,
                         column=index,
-                        each=bool(re.search(r"\beach\b", f"{label} {around}")),
+                        each=bool(re.search(r"\beach\b", f"{label} {stated_before} {table.heading}")),
                     )
         if (product := _product(table, row)) and len(readings) == 1 and len(readings[0]) == 1:
             yield Claim(
@@ -99,10 +107,34 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
             )
 
 
-def _scopes(of_row: set[str], of_column: set[str], table: TableBlock) -> set[str]:
+def _scopes(of_row: set[str], of_column: set[str], stated_before: str, heading: str) -> set[str]:
     """The scope that label and header agree on; both where they do not, or where nothing says."""
-    stated = of_row | of_column or scopes_of(table.intro) or scopes_of(table.heading)
+    stated = of_row | of_column or scopes_of(stated_before) or scopes_of(heading)
     return stated if len(stated) == 1 else {"layer", "model"}
+
+
+def _scopes_of_row(row: Row, label: str) -> set[str]:
+    """What the label says, else the words in other cells. A multiply "of each block" may still be counted in all."""
+    if stated := scopes_of(label):
+        return stated
+    words = " ; ".join(cell.text for cell in row.cells[1:] if _BLOCK_WORD.search(cell.text))
+    return scopes_of(_OF_EVERY_BLOCK.sub("", words))
+
+
+def _is_values(row: Row) -> bool:
+    return bool(_VALUES_ALONE.fullmatch(row.cells[0].text))
+
+
+def _values_or_their_projection(readings: list[frozenset[str]], table: TableBlock) -> list[frozenset[str]]:
+    """What the label ``values`` alone is: the T² multiply, unless rows "queries" and "keys" make it a projection."""
+    projection, product = frozenset(("v_proj",)), frozenset(("values",))
+    firsts = [row.cells[0].text for row in table.rows]
+    if not any(re.fullmatch(r"\W*(?:quer(?:y|ies)|keys?)\W*", text, re.I) for text in firsts):
+        return [product]
+    others = [readings_of_label(row.cells[0].text)[:1] for row in table.rows if not _is_values(row)]
+    if [projection] in others:
+        return [product]
+    return [projection] if [product] in others else readings
 
 
 def _product(table: TableBlock, row: Row) -> Written | None:
@@ -191,13 +223,13 @@ def _row_label(cells: tuple[Plain, ...]) -> tuple[str, list[frozenset[str]]]:
 
 
 def _block_or_everything(
-    readings: list[frozenset[str]], scopes: set[str], *, blocks_only: bool
+    readings: list[frozenset[str]], scopes: set[str], of_row: set[str], *, blocks_only: bool
 ) -> list[frozenset[str]]:
-    """A total below rows of one block is the block's; the word alone does not say it."""
+    """A total of rows of one block is the block's; the word alone does not say it, nor a table that holds the head."""
     if not readings or readings[0] != EVERYTHING:
         return readings
     if scopes == {"layer"}:
-        return [BLOCK]
+        return [BLOCK] if blocks_only or of_row == {"layer"} else [EVERYTHING, BLOCK]
     return [*readings, BLOCK] if blocks_only else readings
 
 
