@@ -30,6 +30,7 @@ PATIENCE = 0.15
 """Seconds that a diagnosis may take before the bare failure is printed."""
 GRACE = 2.0
 """Seconds past the time limit after which a judge that did not end itself is killed."""
+_PLACE = re.compile(r'File "(.+)", line (\d+) in (.+)')
 
 
 def result_of(event: Event) -> Result:
@@ -221,7 +222,8 @@ class Session:
         seconds = time.monotonic() - self._started
         left = len(self._plan) - len(results)
         if left:
-            self._console.print(Text(f"{left} checks were not run after that", "yellow"))
+            said = "1 check was" if left == 1 else f"{left} checks were"
+            self._console.print(Text(f"{said} not run after that", "yellow"))
         if not results:
             self._close()
             return
@@ -231,7 +233,8 @@ class Session:
             self._console.print()
             advisory = sum(result.outcome == "advisory" for result in results)
             told = f", {advisory} advisory" if advisory else ""
-            self._console.print(Text(f"{len(results)} checks in {seconds:.1f} s{told}", "dim"))
+            ran = "1 check" if len(results) == 1 else f"{len(results)} checks"
+            self._console.print(Text(f"{ran} in {seconds:.1f} s{told}", "dim"))
             lines = progress_lines(results, self._root)
             complete = not any(result.stops_exit_zero for result in results)
             self._print_lines(lines if complete else [line for line in lines[:2] if line != "complete when"])
@@ -244,7 +247,9 @@ class Session:
         doing = self._running.get(part)
         what = doing or f"importing {self._path.name}"
         if "Timeout (" in log or status == -signal.SIGKILL:
-            message = f"{what} did not end in {self._timeout:g} s: an endless loop? (--timeout SECONDS allows more)"
+            elsewhere = _innermost_elsewhere(log, self._root)
+            guess = f", while it was in {elsewhere}" if elsewhere else ": an endless loop?"
+            message = f"{what} did not end in {self._timeout:g} s{guess} (--timeout SECONDS allows more)"
         elif status < 0:
             message = f"{what} ended the process with {signal.Signals(-status).name}"
         else:
@@ -281,6 +286,18 @@ class Session:
 
 def _own_places(log: str, root: Path) -> Iterable[str]:
     """Where a stack that was dumped stood in the subject's own files, innermost first."""
-    for file, line, function in re.findall(r'File "(.+)", line (\d+) in (.+)', log):
+    for file, line, function in _PLACE.findall(log):
         if is_own_file(file, root):
             yield f"{Path(file).relative_to(root)}:{line} in {function}"
+
+
+def _innermost_elsewhere(log: str, root: Path) -> str | None:
+    """The file, none of the subject's, that the main thread stood in; a dump shows that thread last."""
+    stack = log.rpartition("(most recent call first)")[2]
+    file = next((file for file, _, _ in _PLACE.findall(stack) if not file.startswith("<")), None)
+    if file is None or is_own_file(file, root):
+        return None
+    parts = Path(file).parts
+    if "site-packages" in parts:
+        return Path(*parts[parts.index("site-packages") + 1 :]).as_posix()
+    return str(Path(file).relative_to(root) if Path(file).is_relative_to(root) else file)

@@ -165,7 +165,34 @@ def test_an_endless_loop_is_placed_in_the_learners_own_file(watching: Watching, 
     assert "layers.py:4 in silu" in text
     assert "/x.py" not in text
     assert "relu" not in text
-    assert "1 checks were not run after that" in text
+    assert "1 check was not run after that" in text
+
+
+@pytest.mark.parametrize("in_a_check", [True, False])
+def test_what_takes_long_in_others_files_is_called_no_endless_loop(
+    watching: Watching, tmp_path: Path, in_a_check: bool
+) -> None:
+    watching.begin("run_silu", plan=(SILU,))
+    if in_a_check:
+        watching.tell("running", check=SILU)
+    watching.workers.jobs[-1].log_of(0).write_text(
+        'Timeout (0:00:10)!\nThread 0x01 (most recent call first):\n  File "/lib/threading.py", line 1 in wait\n\n'
+        'Thread 0x02 (most recent call first):\n  File "<frozen importlib._bootstrap>", line 9 in _find\n'
+        f'  File "{tmp_path}/.venv/lib/site-packages/triton/runtime.py", line 2 in <module>\n'
+        f'  File "{tmp_path}/layers.py", line 4 in <module>\n'
+    )
+    watching.tell("ended", status=1)
+    text = " ".join(watching.take_text().split())
+    assert "did not end in 10 s, while it was in triton/runtime.py" in text
+    assert "endless loop" not in text
+    assert "layers.py:4 in <module>" in text
+
+
+def test_one_check_is_counted_as_one(watching: Watching) -> None:
+    watching.begin("run_silu", plan=(SILU,))
+    watching.result(outcome="passed")
+    watching.tell("ended", status=0)
+    assert re.search(r"\b1 check in \d", watching.take_text())
 
 
 def test_a_result_reads_the_same_on_the_other_side(watching: Watching) -> None:
