@@ -73,14 +73,15 @@ def with_consequences(findings: list[Finding]) -> list[Finding]:
     """The findings; a wrong number that follows from another one says so, and names no mistake of its own."""
     lines = partition(multiply_lines(findings))
     covered = frozenset().union(*(finding.role.components for finding in lines if finding.role))
-    complete = lines if covered == frozenset(MATMULS) and any(line.verdict == WRONG for line in lines) else []
-    return [_explained(finding, findings, complete) for finding in findings]
+    absent = [name for name in MATMULS if name not in covered]
+    wrong = lines if any(line.verdict == WRONG for line in lines) else []
+    return [_explained(finding, findings, wrong, absent) for finding in findings]
 
 
-def _explained(finding: Finding, findings: list[Finding], lines: list[Finding]) -> Finding:
+def _explained(finding: Finding, findings: list[Finding], lines: list[Finding], absent: list[str]) -> Finding:
     if finding.verdict != WRONG or finding.role is None:
         return finding
-    reason = _from_a_count(finding, findings) or (_from_lines(finding, lines) if lines else None)
+    reason = _from_a_count(finding, findings) or (_from_lines(finding, lines, absent) if lines else None)
     return dataclasses.replace(finding, hints=(reason,)) if reason else finding
 
 
@@ -102,14 +103,17 @@ def _from_a_count(finding: Finding, findings: list[Finding]) -> str | None:
     return None
 
 
-def _from_lines(finding: Finding, lines: list[Finding]) -> str | None:
+def _from_lines(finding: Finding, lines: list[Finding], absent: list[str]) -> str | None:
     role, number = finding.role, finding.claim.number
     if role is None or finding.claim.part in ("d", "e"):
         return None
     whole, slack = added_up(lines)
     if role.dimension == FLOPS and role.components == components_of(FLOPS, EVERYTHING):
         if abs(number.value - whole) <= slack + number.step / 2:
-            return "It is what the lines add up to; the mistake is in a line."
+            without = f", and they leave out {', '.join(absent)}" if absent else ""
+            return f"It is what the lines add up to; the mistake is in a line{without}."
+        return None
+    if absent:
         return None
     if role.dimension == SHARE and role.share_of == FLOPS and whole:
         of_part = [line for line in lines if line.role and line.role.components <= role.components]

@@ -88,6 +88,13 @@ def test_an_output_projection_that_is_left_out_is_the_one_mistake():
     assert "output projection" in hints(short)
 
 
+def test_a_total_of_wrong_lines_says_what_they_leave_out():
+    sizes = Sizes(XL)
+    half = sizes.lines["w1"] // 2
+    text = _filled(XL, lines={"w1": half, "output_proj": 0}, total=sizes.flops - sizes.lines["output_proj"] - half)
+    assert "It is what the lines add up to; the mistake is in a line, and they leave out output_proj." in hints(text)
+
+
 def test_gib_for_gb_is_the_one_mistake():
     text = _filled(XL, memory="6.56 GiB")
     assert _not_right(judge_text(text)) == {"a.memory": "wrong"}
