@@ -44,10 +44,14 @@ MARKS = {"failed": "✗", "blocked": "✗", "blank": "○", "not run": "○", "p
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standing:
-    """How many required checks of a task or criterion came out each way, ``not run`` among them."""
+    """How many required checks of a task or criterion came out each way, ``not run`` among them.
+
+    ``lacks`` are the entry points for want of which some were skipped.
+    """
 
     name: str
     counts: Counter[str]
+    lacks: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -123,7 +127,11 @@ def progress(results: Iterable[Result]) -> Progress:
 
 
 def _standing(name: str, checks: Iterable[Check], by_id: dict[str, Result]) -> Standing:
-    return Standing(name, Counter(by_id[check.id].outcome if check.id in by_id else "not run" for check in checks))
+    found = [by_id.get(check.id) for check in checks]
+    counts = Counter(result.outcome if result is not None else "not run" for result in found)
+    skipped = [result.states for result in found if result is not None and result.outcome == "skipped"]
+    lacks = dict.fromkeys(need for states in skipped for need, state in states.items() if state == "absent")
+    return Standing(name, counts, tuple(lacks))
 
 
 def progress_lines(results: Iterable[Result], root: Path | None = None) -> list[str]:
@@ -163,8 +171,14 @@ def _next(standing: Progress, task: Standing) -> str:
 
 def _criteria(standing: Progress) -> Iterator[str]:
     for criterion in standing.criteria:
-        ran = "" if criterion.ran else " (not run)"
-        yield f"{MARKS['passed' if criterion.passed else criterion.state]} {criterion.name}{ran}"
+        in_part = criterion.state == "passed" and not criterion.passed
+        lacks = f": needs {', '.join(criterion.lacks)}" if criterion.lacks else ""
+        how = "" if criterion.ran else " (not run)"
+        if in_part:
+            how = f" (right as far as it could run{lacks})"
+        elif criterion.state == "skipped":
+            how = f" (could not run{lacks})"
+        yield f"{MARKS['skipped' if in_part else criterion.state]} {criterion.name}{how}"
 
 
 def _written(root: Path | None) -> str:

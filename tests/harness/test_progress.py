@@ -82,6 +82,32 @@ def test_skipped_checks_are_told_apart_from_passed_ones() -> None:
     assert progress_lines(in_part)[0].endswith("in 10 of 11 tasks, in 1 more as far as they could run")
 
 
+@pytest.mark.parametrize(
+    ("absent", "line"),
+    [
+        (
+            "get_transformer_lm",
+            "- logits and gradients match the slow reference, tied and untied"
+            " (right as far as it could run: needs get_transformer_lm)",
+        ),
+        (
+            "get_transformer_lm",
+            "- prefix logits stay when the suffix is replaced, tied and untied"
+            " (right as far as it could run: needs get_transformer_lm)",
+        ),
+        ("run_transformer_lm", "- both public full-model tests pass (could not run: needs run_transformer_lm)"),
+    ],
+)
+def test_a_criterion_is_ticked_only_when_every_check_of_it_ran(absent: str, line: str) -> None:
+    standing = [result(check, "skipped" if absent in check.needs else "passed") for check in all_checks().values()]
+    for one in standing:
+        one.states |= {name: "filled" if name != absent else "absent" for name in one.states}
+    told = [line.strip() for line in progress_lines(standing)]
+    assert line in told
+    failing = [one if one.outcome == "skipped" else result(one.check, "failed") for one in standing]
+    assert not any("right as far as" in line for line in progress_lines(failing))
+
+
 def test_advice_keeps_no_task_from_being_passed() -> None:
     standing = [result(check, "advisory" if check.advisory else "passed") for check in all_checks().values()]
     assert all(task.passed for task in progress(standing).tasks)
