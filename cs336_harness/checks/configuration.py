@@ -277,12 +277,28 @@ def _refusal_of(subject: Subject, changes: dict[str, int]) -> CheckFailure | Non
     except CheckFailure as failure:
         if isinstance(failure.__cause__, ValueError):
             return None
-        got = type(failure.__cause__).__name__ if failure.__cause__ else "no ValueError"
+        if failure.__cause__ is None:
+            return failure
+        if _out_of_memory(failure.__cause__):
+            return CheckFailure(
+                f"get_transformer_lm makes weights for {given}; a correct one raises ValueError before any weight"
+                " exists",
+                evidence,
+            )
+        got = type(failure.__cause__).__name__
         return CheckFailure(
             f"get_transformer_lm raised {got} for {given} where it must raise ValueError before making any weight",
             evidence,
         )
-    return CheckFailure(f"get_transformer_lm takes {given}", evidence)
+    return CheckFailure(f"get_transformer_lm takes {given}; a correct one raises ValueError", evidence)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether it is what comes of making a weight of :data:`HUGE`, which says nothing of the learner's own sizes."""
+    words = ("allocate", "storage size calculation overflowed")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    )
 
 
 for _kind, _case in DO_NOT_FIT.items():

@@ -163,8 +163,16 @@ VIOLATORS: list[tuple[str, Any, str]] = [
         "for num_kv_heads 4",
     ),
     ("refuses[odd_head_size]", assembled(refuse=refusing("head size")), "an even head size"),
-    ("refuses[zero]", assembled(refuse=only_negative), "for vocab_size 0 where it must raise ValueError"),
-    ("refuses[negative]", assembled(refuse=only_zero), "for num_layers -2 where .*; every size must be positive"),
+    (
+        "refuses[zero]",
+        assembled(refuse=only_negative),
+        "get_transformer_lm makes weights for vocab_size 0; a correct one raises ValueError before any weight exists",
+    ),
+    (
+        "refuses[negative]",
+        assembled(refuse=only_zero),
+        "makes weights for num_layers -2; .*every size must be positive",
+    ),
     ("full_context", limited(lambda most: most - 1, "{time} of {most}"), "must take 13 tokens: .*13 of 12"),
     ("longer_than_context", limited(lambda most: 10**6, ""), "takes 14 tokens, more than its context_length 13"),
     ("longer_than_context", limited(lambda most: most, "too long"), "does not say 14 and 13: too long"),
@@ -257,6 +265,7 @@ def test_what_the_course_leaves_open_is_advisory() -> None:
     assert not failures(careless, "configuration", "assembly")
     refused = failures(assembled(refuse=theta_unseen), "configuration", outcome="advisory")
     assert list(refused) == ["configuration.refuses_theta"]
+    assert "get_transformer_lm makes weights for rope_theta 0; a correct one" in refused["configuration.refuses_theta"]
 
 
 def test_a_refusal_costs_nothing() -> None:
