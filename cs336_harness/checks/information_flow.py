@@ -20,6 +20,7 @@ from cs336_harness.failures import CheckFailure
 from cs336_harness.influence import InfluenceMap
 from cs336_harness.inputs import make_weights, normal
 from cs336_harness.interventions import (
+    CALLS_WORK,
     FLOW_SHAPE,
     LONG_ROWS,
     LONG_SHAPE,
@@ -79,6 +80,7 @@ def prefix_equivalence(subject: Subject, case: int) -> float:
                 picture,
                 f"cut after {cut} of {case} tokens",
                 LENGTH_MATTERS,
+                after=CALLS_WORK,
             )
     return worst
 
@@ -267,8 +269,13 @@ def _failure(
     picture: InfluenceMap,
     intervention: str,
     otherwise: str,
+    after: tuple[str, ...] = (),
 ) -> CheckFailure:
-    """A prefix whose logits moved under an intervention: named by the token that moves them, or by ``otherwise``."""
+    """A prefix whose logits moved under an intervention: named by the token that moves them, or by ``otherwise``.
+
+    Without such a token, it says nothing new when a check of ``after`` fails: wrong numbers may be so large that their
+    rounding alone moves them.
+    """
     errors = (actual - expected).abs().amax(dim=2)
     wrong = errors > TOLERANCE_IN_NOISE * flow_noise()
     row, position = (int(index) for index in wrong.nonzero()[0])
@@ -280,7 +287,7 @@ def _failure(
     evidence.details.insert(0, f"{intervention}: earlier logits move by up to {largest:.3g}, in {where}")
     if picture.leaks():
         return CheckFailure(_leak_message(picture), evidence)
-    return CheckFailure(f"the logits at row {row}, position {position} move {otherwise}", evidence)
+    return CheckFailure(f"the logits at row {row}, position {position} move {otherwise}", evidence, after)
 
 
 LENGTH_MATTERS = (

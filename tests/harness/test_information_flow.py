@@ -84,9 +84,24 @@ class LeakOfTheLastToken(Vectorised):
         return (tril(time) | (self.token_ids == self.shape.vocab_size - 1)[:, None, :])[:, None]
 
 
-class ScaleOfTheLength(Vectorised):
+class ScaleOfAShortLength(Vectorised):
     def project_output(self, x: Tensor, weights: LayerWeights) -> Tensor:
-        return super().project_output(x, weights) / x.shape[-2]
+        return super().project_output(x, weights) * min(x.shape[-2] / 4, 1)
+
+
+class RoundedByLength(Vectorised):
+    """As right as float32 is, with other roundings at another length, as matrix multiplies have them."""
+
+    def attention(self, scores: Tensor, mask: Tensor) -> Tensor:
+        attended = super().attention(scores, mask).float()
+        return (attended * scores.shape[-1] / scores.shape[-1]).to(scores.dtype)
+
+
+class NoOutputProjection(RoundedByLength):
+    """Attention writes where nothing should, and the norm's huge gain makes rounding loud: no leak."""
+
+    def project_output(self, x: Tensor, weights: LayerWeights) -> Tensor:
+        return x
 
 
 class LeakOfRepeatedZeros(Vectorised):
@@ -166,7 +181,7 @@ VIOLATORS: list[tuple[str, type[Vectorised]]] = [
     ("prefix_equivalence[short]", LeakInTheLastRow),
     ("prefix_equivalence[short]", LeakOfTokenZero),
     ("prefix_equivalence[short]", LeakOfTheLastToken),
-    ("prefix_equivalence[short]", ScaleOfTheLength),
+    ("prefix_equivalence[short]", ScaleOfAShortLength),
     ("prefix_equivalence[full]", SeesAllAtTheFullContext),
     ("changed_suffix[ordinary]", LeakOfRepeatedZeros),
     ("changed_suffix[loud]", SmallFill),
@@ -231,7 +246,7 @@ def test_what_is_no_fault_fails_nothing(oracle: type[Vectorised]) -> None:
     ("oracle", "words"),
     [
         (SeesTheNext, "the logits at position 0 move when the token at position 1, which comes later"),
-        (ScaleOfTheLength, "not with which they are: something depends on how long the input is"),
+        (ScaleOfAShortLength, "not with which they are: something depends on how long the input is"),
     ],
 )
 def test_the_message_names_the_first_pair_or_the_length(oracle: type[Vectorised], words: str) -> None:
@@ -327,3 +342,12 @@ def test_without_matplotlib_the_plot_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(CannotJudgeError, match="uv sync --extra plots"):
         write_influence_plot(example([[99.0]]), tmp_path / "map.png")
+
+
+def test_wrong_numbers_without_a_leak_are_the_snapshots_to_tell() -> None:
+    flow = "information_flow.prefix_equivalence[short]"
+    assert result_of(flow, subject_of(RoundedByLength)).outcome == "passed"
+    wrong = Suite(subject_of(NoOutputProjection), diagnose=False).result(all_checks()[flow])
+    assert (wrong.outcome, wrong.blocked_by) == ("blocked", "components.multihead_self_attention")
+    leak = Suite(subject_of(SeesTheNext), diagnose=False).result(all_checks()[flow])
+    assert (leak.outcome, leak.blocked_by) == ("failed", None)
