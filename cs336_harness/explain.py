@@ -91,13 +91,15 @@ def hints(name: str) -> list[str]:
         return [found.defect.hint, *found.defect.steps, f"The mistake: {found.defect.explanation()}"]
     shown = [check for check in found.checks if check.snapshot] or list(found.checks)
     first = shown[0]
-    steps = [f"Say in your own words what is asked, then compare: {first.title}"]
+    asked = f"{' and '.join(first.needs) or first.task} must give"
+    steps = [f"What is it that {asked}, by §{first.section} of the handout? Say it in your own words."]
     steps.append(f"Call {' and '.join(first.needs)} on an input so small that you can work the result out on paper.")
-    for check in {_base(check.id): check for check in shown}.values():
-        what, usual = _parts(check.explanation)
-        steps.append(" ".join([f"{check.id}:", *(what[:1] if check is not first else ()), *what[1:], usual]).strip())
+    parts = {name: _parts(check.explanation) for name, check in {_base(check.id): check for check in shown}.items()}
+    steps += [f"{name}: {usual}" for name, (_, usual) in parts.items() if usual]
     run = f"`uv run cs336 check -k {_base(first.id)}`"
-    return [*steps, f"{run} holds your numbers against every known mistake and names the one that fits."]
+    steps.append(f"{run} holds your numbers against every known mistake and names the one that fits.")
+    # What is asked holds the formula, so it comes last; and of several checks the one that the task begins with.
+    return [*steps, *(f"{name}: {' '.join(what)}" for name, (what, _) in reversed(parts.items()))]
 
 
 def _explain_check(base: str, cases: list[Check]) -> Iterator[str]:

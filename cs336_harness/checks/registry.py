@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -57,6 +58,9 @@ TASKS: dict[str, str] = {
 """The handout's problems in its order, and the section each stands in."""
 
 
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
     """One check.
@@ -90,8 +94,9 @@ class Check:
 
     @property
     def title(self) -> str:
-        """The first line of the docstring."""
-        return self.explanation.split("\n", 1)[0]
+        """The first sentence of the docstring, in one line."""
+        paragraph = " ".join(self.explanation.partition("\n\n")[0].split())
+        return SENTENCE_END.split(paragraph, maxsplit=1)[0]
 
     def __call__(self, subject: Subject) -> float | None:
         """Runs the check: the largest error in noise that it saw (None where nothing is compared), or an exception."""

@@ -58,6 +58,19 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> N
         topic(name)
 
 
+def test_a_title_is_the_whole_first_sentence() -> None:
+    titles = {check.id: check.title for check in all_checks().values()}
+    assert titles["slow_oracle.built_logits[mha]"].endswith("reference's weights: MHA, GQA, MQA, tied or not.")
+    assert titles["tying.safetensors"] == "A tied model comes back from a safetensors file tied."
+    assert all(title.endswith((".", "…")) and "\n" not in title for title in titles.values())
+
+
+def test_the_formula_is_the_last_step() -> None:
+    *steps, last = hints("transformer_accounting")
+    assert "2VD + L(4D² + 3DF + 2D) + D" in last
+    assert not any("2VD" in step or "8BTD²" in step for step in steps[:3])
+
+
 def test_hints_begin_with_a_question_and_end_with_the_mistake() -> None:
     steps = hints("norm-eps-missing")
     assert steps == [EPS_MISSING.hint, *EPS_MISSING.steps, f"The mistake: {EPS_MISSING.explanation()}"]
@@ -68,7 +81,8 @@ def test_hints_for_a_check_or_a_task_never_begin_with_what_breaks_it(name: str) 
     steps = hints(name)
     assert len(steps) >= 3
     assert "sually broken" not in steps[0] + steps[1]
-    assert "holds your numbers against every known mistake" in steps[-1]
+    assert any("holds your numbers against every known mistake" in step for step in steps)
+    assert steps[0].startswith("What is it that ")
 
 
 def test_the_commands_show_step_by_step_and_say_how_to_go_on() -> None:
