@@ -41,6 +41,10 @@ class CheckFailure(AssertionError):
         self.after = after
 
 
+class WrongShape(CheckFailure):
+    """A call returned a tensor of another shape."""
+
+
 @contextlib.contextmanager
 def explained_by(*checks: str) -> Generator[None]:
     """A failure inside says nothing new when one of ``checks`` fails too."""

@@ -12,7 +12,6 @@ import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import importlib.util
-import io
 import os
 import site
 import sys
@@ -25,7 +24,7 @@ from types import ModuleType
 
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.failures import CannotJudgeError
-from cs336_harness.subject import Subject, own_frames, torch_state_kept
+from cs336_harness.subject import Output, Subject, own_frames, torch_state_kept
 
 HOME = Path(__file__).resolve().parent.parent
 """The repository that the harness stands in."""
@@ -93,10 +92,11 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def load(path: Path | None = None) -> Subject:
+def load(path: Path | None = None, *, show_output: bool = False) -> Subject:
     """The subject behind an adapters file or a repository (default: this repository's own).
 
-    Raises :class:`CannotJudgeError` with one line that says what is wrong and what to do.
+    ``show_output`` lets through what it prints, which is counted and hidden otherwise. Raises
+    :class:`CannotJudgeError` with one line that says what is wrong and what to do.
     """
     file = locate(path if path is not None else HOME)
     in_tests = file.parent.name == "tests"
@@ -106,12 +106,13 @@ def load(path: Path | None = None) -> Subject:
     _forget_other_roots(root)
     _claim_packages_without_init(root)
     _answer_for_versions(root)
-    module = _import(file, module_name, root)
+    output = Output(shown=show_output)
+    module = _import(file, module_name, root, output)
     if not any(callable(getattr(module, name, None)) for name in ENTRY_POINTS):
         raise CannotJudgeError(
             f"{file} defines none of the entry points (run_linear, run_rmsnorm, …); is it an adapters file?"
         )
-    return Subject(module, name=_display(file), root=root, path=file)
+    return Subject(module, name=_display(file), root=root, path=file, output=output)
 
 
 def _display(file: Path) -> str:
@@ -193,15 +194,17 @@ class _Versions:
             return known
 
 
-def _import(file: Path, module_name: str, root: Path) -> ModuleType:
+def _import(file: Path, module_name: str, root: Path, output: Output) -> ModuleType:
     try:
-        with torch_state_kept(), contextlib.chdir(root), contextlib.redirect_stdout(io.StringIO()):
+        with torch_state_kept(), contextlib.chdir(root), output.caught():
             return _execute(file, module_name)
     except (CannotJudgeError, KeyboardInterrupt):
         raise
     except SyntaxError as error:
-        where = f"{_display(Path(error.filename)) if error.filename else _display(file)}:{error.lineno}"
-        raise CannotJudgeError(f"{where}: {type(error).__name__}: {error.msg}: {(error.text or '').strip()}") from error
+        where = _display(Path(error.filename)) if error.filename else _display(file)
+        where += f":{error.lineno}" if error.lineno else ""
+        parts = (where, type(error).__name__, error.msg, (error.text or "").strip())
+        raise CannotJudgeError(": ".join(filter(None, parts))) from error
     except ModuleNotFoundError as error:
         raise CannotJudgeError(_missing_module(error, file, root)) from error
     except BaseException as error:  # sys.exit() and pytest.skip() at import are no Exception

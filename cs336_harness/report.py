@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cs336_harness.checks.registry import TASKS
-from cs336_harness.failures import BlankEntryPoint
+from cs336_harness.failures import BlankEntryPoint, CannotJudgeError
 from cs336_harness.loading import provenance
 from cs336_harness.progress import progress_lines
 from cs336_harness.subject import Subject
@@ -46,11 +47,22 @@ def to_json(subject: Subject, results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def write_json(subject: Subject, results: Sequence[Result], path: Path) -> None:
-    """Writes the JSON result through a temporary file, so that a reader never sees half of one."""
+def write_json(data: dict[str, Any], path: Path) -> None:
+    """Writes a JSON result through a temporary file, so that a reader never sees half of one."""
     unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(json.dumps(to_json(subject, results), indent=2, allow_nan=False, default=str) + "\n")
+    unfinished.write_text(json.dumps(data, indent=2, allow_nan=False, default=str) + "\n")
     os.replace(unfinished, path)
+
+
+@contextlib.contextmanager
+def errors_written(json_path: Path | None, subject: Path) -> Generator[None]:
+    """Writes into the JSON file why nothing could be judged, so that a loop over submissions has one for each."""
+    try:
+        yield
+    except CannotJudgeError as error:
+        if json_path is not None:
+            write_json({"subject": str(subject), "error": str(error)}, json_path)
+        raise
 
 
 def print_report(
@@ -85,6 +97,13 @@ def print_progress(console: Console, results: Sequence[Result], root: Path | Non
     """Where the learner stands."""
     for line in progress_lines(results, root):
         console.print(Text(line, "green" if line.startswith("  ✓") else ""))
+
+
+def hidden_output_line(subject: Subject) -> str | None:
+    """How much the subject printed that was not shown; None when nothing was."""
+    number = subject.output.hidden_lines
+    lines, were = ("line", "was") if number == 1 else ("lines", "were")
+    return f"{number} {lines} that the subject printed {were} hidden; -s shows them" if number else None
 
 
 def counts_line(results: Sequence[Result]) -> Text:

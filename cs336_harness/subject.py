@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.contract import ENTRY_POINTS
-from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence
+from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
 
 HARNESS = Path(__file__).resolve().parent
 """The harness's own files, which lie inside the subject's repository when that is this one."""
@@ -104,6 +104,27 @@ def torch_state_kept() -> Generator[None, None, None]:
         before.restore()
 
 
+@dataclasses.dataclass(slots=True)
+class Output:
+    """What a subject prints: ``shown`` as it comes, or hidden and counted."""
+
+    shown: bool = False
+    hidden_lines: int = 0
+
+    @contextlib.contextmanager
+    def caught(self) -> Generator[None, None, None]:
+        """Keeps standard output to itself, unless it is to be shown."""
+        if self.shown:
+            yield
+            return
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                yield
+        finally:
+            self.hidden_lines += len(printed.getvalue().splitlines())
+
+
 def _working_directory() -> Path | None:
     """Where we are; None when that folder was deleted."""
     try:
@@ -117,14 +138,22 @@ class Subject:
 
     ``module`` is anything with the entry points as attributes: an imported ``adapters.py`` or an object. ``name`` is
     what messages call it; ``root`` is the directory that its files live under and that calls run in (None for an
-    object).
+    object). ``output`` is what becomes of its prints.
     """
 
-    def __init__(self, module: ModuleType | Any, name: str, root: Path | None = None, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        module: ModuleType | Any,
+        name: str,
+        root: Path | None = None,
+        path: Path | None = None,
+        output: Output | None = None,
+    ) -> None:
         self.module = module
         self.name = name
         self.root = root
         self.path = path
+        self.output = output or Output()
         self.last_visit: Visit | None = None
 
     @property
@@ -148,15 +177,16 @@ class Subject:
 
     @contextlib.contextmanager
     def at_home(self) -> Generator[None, None, None]:
-        """Runs in the subject's directory, keeps its prints to itself, and leaves PyTorch's global state as found.
+        """Runs in the subject's directory, and leaves PyTorch's global state as found.
 
-        What the subject had made of that state is kept in :attr:`last_visit`.
+        What the subject prints is hidden unless :attr:`output` shows it. What it had made of that state is kept in
+        :attr:`last_visit`.
         """
         before, directory = TorchState.current(), _working_directory()
         try:
             if self.root is not None:
                 os.chdir(self.root)
-            with contextlib.redirect_stdout(io.StringIO()):
+            with self.output.caught():
                 yield
         finally:
             if directory is not None:
@@ -223,7 +253,7 @@ class Subject:
             kind = "nothing (is a return statement missing?)" if result is None else f"a {type(result).__name__}"
             raise CheckFailure(f"{what} returned {kind}; it must return a tensor of shape {shape}", evidence)
         if tuple(result.shape) != tuple(shape):
-            raise CheckFailure(f"{what} returned shape {tuple(result.shape)}; it must return {tuple(shape)}", evidence)
+            raise WrongShape(f"{what} returned shape {tuple(result.shape)}; it must return {tuple(shape)}", evidence)
         if not result.is_floating_point():
             raise CheckFailure(
                 f"{what} returned dtype {_dtype(result)}; it must return floating-point numbers", evidence

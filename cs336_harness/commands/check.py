@@ -23,6 +23,7 @@ def check(
     plots: Annotated[Path | None, typer.Option(help="Write influence maps of failures into this folder (PNG).")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that one check may take before it is stopped.", min=0.1)] = 30,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check.")] = False,
+    show_output: Annotated[bool, typer.Option("--show-output", "-s", help="Show what the decoder prints.")] = False,
 ) -> None:
     """Judge a decoder: what is wrong, where, and which known mistake it is.
 
@@ -34,33 +35,37 @@ def check(
 
     prepare_torch()
     from cs336_harness import drills, report
-    from cs336_harness.loading import load
+    from cs336_harness.loading import HOME, load
     from cs336_harness.outputs import require_plots, require_writable_file
     from cs336_harness.suite import Suite, select
 
     console = Console()
     if json is not None:
         require_writable_file("--json", json)
-    if plots is not None:
-        require_plots(plots)
-    checks = select(keyword)
-    subject = load(path)
-    console.print(report.subject_line(subject), markup=False, highlight=False, style="bold")
-    started = time.perf_counter()
-    suite = Suite(subject, diagnose=diagnosis, timeout=timeout)
-    results = []
-    with console.status("") as status:
-        for number, item in enumerate(checks, 1):
-            status.update(f"{number} of {len(checks)}  {item.id}")
-            results.append(suite.result(item))
+    with report.errors_written(json, path or HOME):
+        if plots is not None:
+            require_plots(plots)
+        checks = select(keyword)
+        subject = load(path, show_output=show_output)
+        console.print(report.subject_line(subject), markup=False, highlight=False, style="bold")
+        started = time.perf_counter()
+        suite = Suite(subject, diagnose=diagnosis, timeout=timeout)
+        results = []
+        with console.status("") as status:
+            for number, item in enumerate(checks, 1):
+                status.update(f"{number} of {len(checks)}  {item.id}")
+                results.append(suite.result(item))
     console.print()
     report.print_report(console, results, time.perf_counter() - started, verbose=verbose, hint=hint, root=subject.root)
     if keyword is None and subject.root is not None and not any(result.stops_exit_zero for result in results):
         for line in drills.lines(subject.root):
             console.print(line, markup=False, highlight=False)
     if json is not None:
-        report.write_json(subject, results, json)
+        report.write_json(report.to_json(subject, results), json)
     if plots is not None:
         for file in report.write_plots(results, plots):
             console.print(f"wrote {file}", markup=False, highlight=False)
+    hidden = report.hidden_output_line(subject)
+    if hidden is not None:
+        console.print(hidden, markup=False, highlight=False, style="dim")
     raise typer.Exit(1 if any(result.stops_exit_zero for result in results) else 0)

@@ -83,5 +83,54 @@ def test_a_wrong_call_exits_2_with_one_line_on_standard_error(
     assert captured.out == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "line"), [("import no_such_library\n", "which is not installed here"), ("x = 1\n", "defines none of the")]
+)
+def test_the_json_of_a_subject_that_cannot_be_judged_says_why(
+    text: str,
+    line: str,
+    subject: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    subject.write_text(text)
+    assert cs336(monkeypatch, "check", str(subject), "--json", str(tmp_path / "result.json")) == 2
+    data = json.loads((tmp_path / "result.json").read_text())
+    assert data == {"subject": str(subject), "error": capsys.readouterr().err.strip().removeprefix("cs336: ")}
+    assert line in data["error"]
+
+
+TALKS = (
+    RIGHT
+    + """
+print("at import")
+
+def run_silu(in_features):
+    print("two\\nlines")
+    return reference.run_silu(in_features=in_features)
+"""
+)
+
+
+def test_what_a_subject_prints_is_hidden_and_counted_or_shown(
+    subject: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cs336(monkeypatch, "check", str(subject), "-k", "components.silu") == 0
+    assert "hidden" not in capsys.readouterr().out
+    subject.write_text(TALKS)
+    arguments = ("check", str(subject), "-k", "components.silu")
+    assert cs336(monkeypatch, *arguments) == 0
+    hidden = capsys.readouterr().out
+    assert "at import" not in hidden
+    (last,) = hidden.splitlines()[-1:]
+    assert last.endswith("lines that the subject printed were hidden; -s shows them")
+    assert cs336(monkeypatch, *arguments, "-s") == 0
+    shown = capsys.readouterr().out
+    assert "at import\n" in shown
+    assert int(last.split()[0]) == 1 + 2 * shown.count("two\nlines\n") > 1
+    assert "hidden" not in shown
+
+
 def test_an_unknown_option_exits_2(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cs336(monkeypatch, "check", "--no-such-option") == 2

@@ -139,6 +139,7 @@ def test_an_import_at_call_time_still_finds_the_subjects_own(repository: Callabl
     ("text", "message"),
     [
         ("def run_silu(:\n", r"adapters\.py:1: SyntaxError: .*: def run_silu\(:"),
+        ("x = 1\0\n", r"adapters\.py: SyntaxError: source code string cannot contain null bytes$"),
         ("import no_such_library\n", r"adapters\.py:1 imports no_such_library, which is not installed here"),
         ("import cs336_basics.missing\n", r"adapters\.py:1: No module named 'cs336_basics\.missing'"),
         ("from os import no_such_name\n", r"adapters\.py raised ImportError: cannot import name 'no_such_name'"),
