@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.judging import REFERENCE, judge_call
+from cs336_harness.checks.judging import REFERENCE, judge_call, taught
 from cs336_harness.checks.registry import check
 from cs336_harness.checks.self_attention import block_arguments, self_attention_arguments
-from cs336_harness.failures import BlankEntryPoint, CheckFailure, Evidence
+from cs336_harness.failures import BlankEntryPoint, CheckFailure, Evidence, WrongShape
 from cs336_harness.inputs import gains, normal
 from cs336_harness.subject import Subject, own_copy
 
@@ -173,7 +173,8 @@ for _name, (_task, _sample) in SAMPLES.items():
         """
         entry_point, sample = case
         teach = "a correct decoder keeps axes of size one, which squeeze() without an axis drops"
-        return judge_call(subject, entry_point, what="one row, one position", teach=teach, **sample(1, 1, 1))
+        with taught(teach, of=WrongShape):
+            return judge_call(subject, entry_point, what="one row, one position", **sample(1, 1, 1))
 
     @check(
         "components.float32_kept",

@@ -98,11 +98,11 @@ def _expected(entry_point: str, dtype: torch.dtype, arguments: _Arguments) -> tu
 
 
 @contextlib.contextmanager
-def taught(lesson: str | None) -> Generator[None]:
-    """Ends the message of a failure with what a correct decoder does."""
+def taught(lesson: str | None, of: type[CheckFailure] = CheckFailure) -> Generator[None]:
+    """Ends the message of a failure, or of one kind of it, with what a correct decoder does."""
     try:
         yield
-    except CheckFailure as failure:
+    except of as failure:
         if lesson is not None:
             failure.message = f"{failure.message}; {lesson}"
             failure.args = (failure.message,)

@@ -59,6 +59,17 @@ def test_manners_of_a_call(name: str) -> None:
         assert message in failed[f"components.{check}[{name}]"]
 
 
+def test_squeeze_is_named_only_where_an_axis_is_lost() -> None:
+    def refuses(x: Tensor) -> Tensor:
+        if x.shape[0] == 1:
+            raise KeyError("ln3")
+        return x
+
+    for after in (refuses, lambda x: x + (x.shape[0] == 1)):
+        message = failures(around("silu", after), "components")["components.axes_of_size_one[silu]"]
+        assert "squeeze" not in message
+
+
 @pytest.mark.parametrize("name", ["linear", "embedding", "rmsnorm", "silu", "swiglu", "softmax"])
 def test_leading_axes(name: str) -> None:
     for count, axes in (("three", 4), ("one", 2)):
