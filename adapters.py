@@ -252,7 +252,11 @@ def run_forward_flops(
     num_kv_heads: int,
     d_ff: int,
 ) -> dict[str, int]:
-    """FLOPs of the matrix multiplies of one forward pass, two per multiply-add, by kind."""
+    """FLOPs of the matrix multiplies of one forward pass, two per multiply-add, by kind.
+
+    The keys: ``attention_projections`` (Q, K, V and output), ``attention_scores`` (QKᵀ), ``attention_values`` (the
+    weights times V), ``feed_forward`` and ``lm_head``.
+    """
     return accounting.forward_flops(
         batch_size, sequence_length, vocab_size, d_model, num_layers, num_heads, num_kv_heads, d_ff
     )
