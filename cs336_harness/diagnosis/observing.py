@@ -23,8 +23,8 @@ COARSE = 1e-2
 """Relative difference beyond which no rounding is worth measuring."""
 
 NEARER = 0.2
-"""A defect that rounds to few bits fits when the subject is this much nearer to it than to the oracle, on average: float32
-itself decides which value falls on which side of a rounding boundary."""
+"""A defect that rounds to few bits fits when the subject is this much nearer to it than to the oracle, on average:
+float32 itself decides which value falls on which side of a rounding boundary."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
