@@ -117,9 +117,7 @@ class Suite:
         result.seconds = time.perf_counter() - started
         if result.failure is None:
             return result
-        if isinstance(
-            result.failure.__cause__, TimeoutError
-        ):  # its causes might not end either
+        if isinstance(result.failure.__cause__, TimeoutError):  # its causes might not end either
             result.outcome = "advisory" if check.advisory else "failed"
             return result
         result.blocked_by = self._root_cause(check, result.failure)
