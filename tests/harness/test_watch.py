@@ -282,9 +282,12 @@ def test_long_lines_of_two_judges_stay_whole() -> None:
     for part in range(2):
         judges.append(os.fork())
         if judges[-1] == 0:
-            for _ in range(5):
-                tell_line(telling, {"event": "result", "part": part, "message": str(part) * 200_000})  # > a pipe holds
-            os._exit(0)
+            try:
+                os.close(events)  # so that writing fails when nobody reads any more
+                for _ in range(5):
+                    tell_line(telling, {"part": part, "message": str(part) * 200_000})  # more than a pipe holds
+            finally:  # whatever happens, this process is no test run
+                os._exit(0)
     os.close(telling)
     with open(events, encoding="utf-8") as lines:
         told = [json.loads(line) for line in lines if line.strip()]
