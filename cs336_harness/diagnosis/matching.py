@@ -95,18 +95,18 @@ def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -
 
 
 def _most_consistent(probe: Probe, name: str, alone: list[type[Defect]]) -> list[type[Defect]]:
-    """Of several that fit, those that explain the most of what the other entry points show as well."""
-    for others in (QUICK, EVERY):
-        if len(alone) > 1:
-            explained = {
-                defect: _explained(probe, defect, [other for other in others if other != name]) for defect in alone
-            }
-            alone = [defect for defect in alone if explained[defect] == max(explained.values())]
+    """Of several that fit, those that explain what the other entry points show as well: the cheap ones are asked first,
+    and no more of them than it takes to tell the candidates apart."""
+    for other in (*QUICK, *(every for every in EVERY if every not in QUICK)):
+        if len(alone) < 2:
+            break
+        if other != name and any(can_show(defect, other) for defect in alone):
+            alone = [defect for defect in alone if _explains(probe, defect, other)] or alone
     return alone
 
 
-def _explained(probe: Probe, defect: type[Defect], names: list[str]) -> int:
-    return sum(probe.fits(probe.telling(name), *((defect,) if can_show(defect, name) else ())) for name in names)
+def _explains(probe: Probe, defect: type[Defect], name: str) -> bool:
+    return probe.fits(probe.telling(name), *((defect,) if can_show(defect, name) else ()))
 
 
 def _spares_what_is_right(probe: Probe, name: str, defects: Defects) -> bool:
