@@ -6,6 +6,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import torch
+
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.checks.registry import GROUPS
 from cs336_harness.compare import TOLERANCE_IN_NOISE
@@ -49,10 +51,15 @@ class Audited:
 
 
 def audit(*defects: type[Defect], checks: Iterable[Check] | None = None) -> Audited:
-    """Judges a subject with these defects by every required check that they can reach, or by the checks given."""
+    """Judges a subject with these defects by every required check that they can reach, or by the checks given.
+
+    Some defects draw random numbers; they draw the same ones every time.
+    """
     suite = Suite(subject_of(*defects), diagnose=False)
     chosen = [check for check in all_checks().values() if within_reach(check, *defects)] if checks is None else checks
-    audited = Audited(defects, tuple(suite.run(chosen)))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        audited = Audited(defects, tuple(suite.run(chosen)))
     for result in audited.results:
         if result is not audited.first:
             result.failure = None  # it holds the tensors of its call
