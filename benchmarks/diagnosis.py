@@ -22,7 +22,6 @@ from unlisted import UNLISTED
 from unlisted import subject_of as unlisted_subject
 from variations import COVERING, VARIATIONS, VariationAdapters
 
-from cs336_harness.audit import audit, diagnosis_of
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import Defect, contradiction, real_defects, subject_of
 from cs336_harness.diagnosis import Probe, diagnose_check
@@ -30,8 +29,9 @@ from cs336_harness.diagnosis.localising import locate
 from cs336_harness.diagnosis.matching import match
 from cs336_harness.diagnosis.observing import expected_of, same
 from cs336_harness.diagnosis.programs import EVERY, can_show, program
-from cs336_harness.subject import Subject
-from cs336_harness.suite import Suite
+from cs336_harness.subject.calling import Subject
+from cs336_harness.verdict.audit import audit, diagnosis_of
+from cs336_harness.verdict.suite import Suite
 
 
 def single_mistakes() -> None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest import mock
 
-from cs336_harness.environment import prepare_torch
+from cs336_harness.subject.environment import prepare_torch
 
 prepare_torch()
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,10 +24,10 @@ import torch  # noqa: E402 (after prepare_torch)
 from variations import VARIATIONS, VariationAdapters  # noqa: E402 (the tests are no package)
 
 from cs336_harness.checks import all_checks, judging  # noqa: E402
-from cs336_harness.compare import TOLERANCE_IN_NOISE  # noqa: E402
-from cs336_harness.oracle_adapters import OracleAdapters  # noqa: E402
-from cs336_harness.subject import Subject  # noqa: E402
-from cs336_harness.suite import Suite  # noqa: E402
+from cs336_harness.reference.oracle_adapters import OracleAdapters  # noqa: E402
+from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE  # noqa: E402
+from cs336_harness.subject.calling import Subject  # noqa: E402
+from cs336_harness.verdict.suite import Suite  # noqa: E402
 
 MOST = 0.2
 """What a correct decoder may use of a tolerance."""

@@ -11,12 +11,12 @@ from torch import Tensor
 from cs336_basics.attention import Attention, scaled_dot_product_attention
 from cs336_basics.config import TransformerConfig
 from cs336_basics.transformer import TransformerLM
-from cs336_harness.account.tables import ReportTable
 from cs336_harness.checks import all_checks
-from cs336_harness.influence import LEGEND, InfluenceMap
-from cs336_harness.interventions import FLOW_SHAPE, base_ids, influence
-from cs336_harness.subject import Subject
-from cs336_harness.suite import Suite
+from cs336_harness.cost.tables import ReportTable
+from cs336_harness.reference.influence import LEGEND, InfluenceMap
+from cs336_harness.reference.interventions import FLOW_SHAPE, base_ids, influence
+from cs336_harness.subject.calling import Subject
+from cs336_harness.verdict.suite import Suite
 
 TIME = 8
 CHECKS = (

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cs336_basics.attention import scaled_dot_product_attention
 from cs336_basics.config import TransformerConfig
 from cs336_basics.transformer import TransformerLM
-from cs336_harness.account.tables import ReportTable
+from cs336_harness.cost.tables import ReportTable
 from cs336_harness.shapes import DecoderShape
 
 EPS, STD = 1e-5, 0.02

@@ -15,7 +15,7 @@ import torch
 
 from cs336_basics.config import TransformerConfig
 from cs336_basics.transformer import TransformerLM
-from cs336_harness.account.tables import ReportTable
+from cs336_harness.cost.tables import ReportTable
 
 DEPTHS = (2, 6, 12, 24, 48)
 PARTS = (0, 0.25, 0.5, 0.75, 1)

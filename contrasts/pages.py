@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from contrasts import encoder, gpt2, initialisation, minilm
-from cs336_harness.account.compare import comparison_tables
-from cs336_harness.account.presets import preset
-from cs336_harness.account.tables import ReportTable, markdown_table
-from cs336_harness.account.tally import tally
+from cs336_harness.cost.beside_gpt2 import comparison_tables
+from cs336_harness.cost.presets import preset
+from cs336_harness.cost.tables import ReportTable, markdown_table
+from cs336_harness.cost.tally import tally
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cs336_harness.drills import DRILLS, PLACE, judge
-from cs336_harness.loading import HOME
+from cs336_harness.course.drills import DRILLS, PLACE, judge
+from cs336_harness.places import HOME
 
 
 @pytest.mark.parametrize("name", DRILLS)

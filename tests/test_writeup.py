@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cs336_harness.writeup.questions import QUESTIONS, Judgement, judge_file
-from cs336_harness.writeup.report import explain
+from cs336_harness.writeup.summary import explain
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from small_decoder import CONFIG, assert_near, seeded, token_ids
 from cs336_basics.attention import fused_scaled_dot_product_attention, scaled_dot_product_attention
 from cs336_basics.config import TransformerConfig
 from cs336_basics.transformer import TransformerLM
-from cs336_harness.inputs import make_weights
-from cs336_harness.oracle import Oracle
+from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.weights import make_weights
 from cs336_harness.shapes import DecoderShape
 
 

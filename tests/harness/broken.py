@@ -7,8 +7,8 @@ from typing import Any
 from variations import Variation, VariationAdapters
 
 from cs336_harness.checks import all_checks
-from cs336_harness.subject import Subject
-from cs336_harness.suite import Result, Suite
+from cs336_harness.subject.calling import Subject
+from cs336_harness.verdict.suite import Result, Suite
 
 RIGHT = VariationAdapters(Variation())
 """A correct decoder, to break in one place."""

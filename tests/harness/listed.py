@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from variations import Variation, VariationAdapters
 
-from cs336_harness.oracle_adapters import NORM_EPS
+from cs336_harness.reference.oracle_adapters import NORM_EPS
 from cs336_harness.shapes import DecoderShape
-from cs336_harness.subject import Subject
+from cs336_harness.subject.calling import Subject
 
 
 class HalfSplit(Variation):

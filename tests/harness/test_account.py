@@ -10,10 +10,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cs336_harness.account.huggingface import shape_of_config
-from cs336_harness.account.presets import PRESET_NAMES, handout_d_ff, preset
-from cs336_harness.account.tally import tally
 from cs336_harness.commands.account import account
+from cs336_harness.cost.huggingface import shape_of_config
+from cs336_harness.cost.presets import PRESET_NAMES, handout_d_ff, preset
+from cs336_harness.cost.tally import tally
 
 LLAMA_3_8B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

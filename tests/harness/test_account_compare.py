@@ -8,12 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cs336_harness.account.compare import comparison, comparison_tables, parameters_by_component
-from cs336_harness.account.gpt2 import list_gpt2_matmuls, list_gpt2_weights
-from cs336_harness.account.presets import preset
-from cs336_harness.account.tally import tally
 from cs336_harness.commands.account import account
-from cs336_harness.matmuls import count_flops, count_parameters, flops_by_term
+from cs336_harness.cost.beside_gpt2 import comparison, comparison_tables, parameters_by_component
+from cs336_harness.cost.gpt2 import list_gpt2_matmuls, list_gpt2_weights
+from cs336_harness.cost.matmuls import count_flops, count_parameters, flops_by_term
+from cs336_harness.cost.presets import preset
+from cs336_harness.cost.tally import tally
 from cs336_harness.shapes import DecoderShape
 
 PUBLISHED = {

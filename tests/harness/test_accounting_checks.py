@@ -7,14 +7,14 @@ import torch
 from torch import nn
 from vectorised import Vectorised, replaced, result_of, subject_of
 
-from cs336_harness import accounting_laws as laws
-from cs336_harness.accounting_laws import SHAPES, size_arguments
 from cs336_harness.checks import all_checks, find
-from cs336_harness.failures import CheckFailure
-from cs336_harness.matmuls import count_parameters, flops_by_term, list_matmuls, list_weights
-from cs336_harness.oracle import Oracle
-from cs336_harness.oracle_adapters import OracleModel
+from cs336_harness.cost import laws
+from cs336_harness.cost.laws import SHAPES, size_arguments
+from cs336_harness.cost.matmuls import count_parameters, flops_by_term, list_matmuls, list_weights
+from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.oracle_adapters import OracleModel
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.failures import CheckFailure
 
 COUNTS = [item.id for item in find("accounting") if "run_parameter_count" in item.needs]
 FLOPS = [item.id for item in find("accounting") if "run_forward_flops" in item.needs]

@@ -9,7 +9,7 @@ from cs336_harness import cli
 
 RIGHT = """
 import torch
-from cs336_harness.oracle_adapters import OracleAdapters
+from cs336_harness.reference.oracle_adapters import OracleAdapters
 
 reference = OracleAdapters(dtype=torch.float32)
 run_silu, run_softmax = reference.run_silu, reference.run_softmax

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from cs336_harness.compare import TOLERANCE_IN_NOISE, Comparison, require_close, rounding_noise
-from cs336_harness.failures import CheckFailure
+from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, Comparison, require_close, rounding_noise
+from cs336_harness.subject.failures import CheckFailure
 
 
 def double(x: torch.Tensor) -> torch.Tensor:

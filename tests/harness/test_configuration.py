@@ -12,8 +12,8 @@ from variations import COVERING, Variation, VariationAdapters, VariationModel
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.raw_logits import not_raw
-from cs336_harness.inputs import normal
-from cs336_harness.oracle_adapters import NORM_EPS, refuse_sizes_that_do_not_fit
+from cs336_harness.reference.oracle_adapters import NORM_EPS, refuse_sizes_that_do_not_fit
+from cs336_harness.reference.weights import normal
 from cs336_harness.shapes import DecoderShape
 
 FINE = Variation()

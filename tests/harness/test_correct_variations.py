@@ -5,10 +5,10 @@ import torch
 from variations import VARIATIONS, VariationAdapters
 
 from cs336_harness.checks import all_checks
-from cs336_harness.compare import TOLERANCE_IN_NOISE
-from cs336_harness.oracle_adapters import OracleAdapters
-from cs336_harness.subject import Subject
-from cs336_harness.suite import Suite
+from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
+from cs336_harness.subject.calling import Subject
+from cs336_harness.verdict.suite import Suite
 
 SUBJECTS = {name: VariationAdapters(variation) for name, variation in VARIATIONS.items()}
 SUBJECTS["the oracle, rounded once"] = OracleAdapters(dtype=torch.float32)

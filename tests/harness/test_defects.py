@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from cs336_harness import defects_page
-from cs336_harness.audit import Audited, audit, diagnosis_of
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import (
     Defect,
@@ -20,11 +18,13 @@ from cs336_harness.defects import (
     real_defects,
     subject_of,
 )
-from cs336_harness.diagnosis import calls, diagnose_check
-from cs336_harness.failures import CheckFailure
-from cs336_harness.oracle import Oracle
-from cs336_harness.oracle_adapters import OracleAdapters
-from cs336_harness.suite import Suite
+from cs336_harness.diagnosis import diagnose_check, small_calls
+from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.verdict import defects_page
+from cs336_harness.verdict.audit import Audited, audit, diagnosis_of
+from cs336_harness.verdict.suite import Suite
 
 PAGE = (Path(__file__).parents[2] / "docs" / "DEFECTS.md").read_text()
 DICTIONARY, MATRIX = PAGE.split("## Which checks fail", 1)
@@ -54,8 +54,8 @@ def test_the_dictionary_is_large_and_every_entry_teaches() -> None:
 
 def test_oracle_defects_compute_attention_as_the_oracle_does() -> None:
     small = {
-        "run_scaled_dot_product_attention": calls.product_call(2),
-        "run_multihead_self_attention_with_rope": calls.rotary_attention_call(),
+        "run_scaled_dot_product_attention": small_calls.product_call(2),
+        "run_multihead_self_attention_with_rope": small_calls.rotary_attention_call(),
     }
     for entry_point, arguments in small.items():
         quick, slow = (getattr(OracleAdapters(oracle), entry_point)(**arguments) for oracle in (OracleDefect, Oracle))

@@ -21,10 +21,10 @@ from cs336_harness.diagnosis.matching import match
 from cs336_harness.diagnosis.programs import EVERY, program, programs_for
 from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.snippets import CODES
-from cs336_harness.failures import CheckFailure
-from cs336_harness.oracle_adapters import OracleAdapters
-from cs336_harness.subject import Subject
-from cs336_harness.suite import Result, Suite
+from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.verdict.suite import Result, Suite
 
 
 def first_failure(subject: Subject, *checks: str) -> Result:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cs336_harness import drills
-from cs336_harness.loading import HOME
+from cs336_harness.course import drills
+from cs336_harness.places import HOME
 
 SOLUTION = """
 import numpy as np

@@ -8,8 +8,8 @@ from cs336_harness.checks.registry import TASKS
 from cs336_harness.cli import app
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.defects import all_defects
-from cs336_harness.explain import catalogue, explanation, hints, topic
-from cs336_harness.failures import CannotJudgeError
+from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.verdict.explain import catalogue, explanation, hints, topic
 
 EPS_MISSING = all_defects()["norm-eps-missing"]
 

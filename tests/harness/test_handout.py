@@ -13,13 +13,14 @@ import pytest
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.registry import TASKS, Check
 from cs336_harness.contract import ENTRY_POINTS
-from cs336_harness.failures import CannotJudgeError
-from cs336_harness.handout import blank_adapters, write_handout
-from cs336_harness.loading import HOME, load
-from cs336_harness.progress import entry_points_of, progress, progress_lines
-from cs336_harness.report import blank_lines
-from cs336_harness.subject import Subject
-from cs336_harness.suite import Result, Suite
+from cs336_harness.course.handout import blank_adapters, write_handout
+from cs336_harness.places import HOME, TEMPLATES
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.loading import load
+from cs336_harness.verdict.progress import entry_points_of, progress, progress_lines
+from cs336_harness.verdict.report import blank_lines
+from cs336_harness.verdict.suite import Result, Suite
 
 FILLED = (HOME / "adapters.py").read_text(encoding="utf-8")
 ORDER = [name for task in TASKS for name in entry_points_of(task)]
@@ -48,7 +49,7 @@ def judge(module: Any, checks: list[Check]) -> list[Result]:
 
 def test_it_has_what_judges_and_nothing_else(handout: Path) -> None:
     assert {path.name for path in handout.iterdir()} == {
-        *("cs336_basics", "cs336_harness", "drills", "fixtures", "tests"),
+        *("cs336_basics", "harness", "drills", "fixtures", "tests"),
         *("adapters.py", "pyproject.toml", "uv.lock", "WRITEUP.md", "README.md", "LICENSE", ".gitignore"),
     }
     assert [path.name for path in (handout / "cs336_basics").iterdir()] == ["__init__.py"]
@@ -69,7 +70,7 @@ def lines_of_the_solution() -> set[str]:
 def test_nothing_of_the_solution_is_in_it(handout: Path) -> None:
     solution = lines_of_the_solution()
     assert len(solution) > 200
-    kept = blank_adapters(FILLED) + (HOME / "cs336_harness" / "templates" / "WRITEUP.md").read_text(encoding="utf-8")
+    kept = blank_adapters(FILLED) + (TEMPLATES / "WRITEUP.md").read_text(encoding="utf-8")
     for path in handout.rglob("*"):
         if path.is_file():
             content = path.read_bytes()
@@ -175,7 +176,7 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(write_handout.__globals__["TEMPLATES"], "README.md", "absent.md")
+    monkeypatch.setitem(write_handout.__globals__["WRITTEN"], "README.md", "absent.md")
     with pytest.raises(CannotJudgeError, match=r"absent\.md"):
         write_handout(HOME, tmp_path / "handout")
     assert list(tmp_path.iterdir()) == []

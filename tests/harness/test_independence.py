@@ -9,9 +9,9 @@ from torch import Tensor
 from vectorised import Vectorised, replaced, result_of, subject_of
 
 from cs336_harness.checks import all_checks, independence
-from cs336_harness.oracle import LayerWeights
-from cs336_harness.oracle_adapters import OracleModel
-from cs336_harness.subject import Subject
+from cs336_harness.reference.oracle import LayerWeights
+from cs336_harness.reference.oracle_adapters import OracleModel
+from cs336_harness.subject.calling import Subject
 
 
 class MeanOverTheBatch(Vectorised):

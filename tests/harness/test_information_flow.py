@@ -10,10 +10,10 @@ from vectorised import Vectorised, replaced, result_of, subject_of
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.information_flow import FULL
-from cs336_harness.influence import LEAK, MISSING, InfluenceMap, write_influence_plot
-from cs336_harness.interventions import FLOW_SHAPE, TWIN_CHANNEL, base_ids, flow_weights, influence, twins
-from cs336_harness.oracle import LayerWeights
-from cs336_harness.suite import Suite
+from cs336_harness.reference.influence import LEAK, MISSING, InfluenceMap, write_influence_plot
+from cs336_harness.reference.interventions import FLOW_SHAPE, TWIN_CHANNEL, base_ids, flow_weights, influence, twins
+from cs336_harness.reference.oracle import LayerWeights
+from cs336_harness.verdict.suite import Suite
 
 
 def tril(time: int, diagonal: int = 0) -> Tensor:
@@ -337,7 +337,7 @@ def test_the_map_is_drawn_as_a_png(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_plot_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from cs336_harness.failures import CannotJudgeError
+    from cs336_harness.subject.failures import CannotJudgeError
 
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(CannotJudgeError, match="uv sync --extra plots"):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cs336_harness.failures import CannotJudgeError
-from cs336_harness.loading import HOME, load, locate, provenance
+from cs336_harness.places import HOME
+from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.loading import load, locate, provenance
 
 READS_ITS_VERSION = "from importlib.metadata import version\n__version__ = version('cs336_basics')\n"
 FILLED = "def run_silu(in_features):\n    return in_features\n"
@@ -168,7 +169,7 @@ def test_a_path_that_holds_nothing_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_traceback_is_trimmed_to_the_subjects_files(repository: Callable[[dict[str, str]], Path]) -> None:
-    from cs336_harness.failures import CheckFailure
+    from cs336_harness.subject.failures import CheckFailure
 
     root = repository(
         {

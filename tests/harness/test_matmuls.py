@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from cs336_harness.contract import FLOP_TERMS
-from cs336_harness.matmuls import count_flops, count_parameters, flops_by_term, list_matmuls, list_weights
+from cs336_harness.cost.matmuls import count_flops, count_parameters, flops_by_term, list_matmuls, list_weights
 from cs336_harness.shapes import DecoderShape
 
 SHAPE = DecoderShape(
@@ -84,5 +84,8 @@ def test_gpt2_xl_of_both_handouts(d_ff: int, parameters: int, flops: int):
 
 
 def test_the_list_needs_neither_torch_nor_the_learner_s_code():
-    code = "import sys, cs336_harness.matmuls; sys.exit(any(name in sys.modules for name in ('torch', 'cs336_basics')))"
+    code = """
+import sys, cs336_harness.cost.matmuls
+sys.exit(any(name in sys.modules for name in ('torch', 'cs336_basics')))
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cs336_harness.inputs import make_token_ids, make_weights, normal
-from cs336_harness.oracle import Oracle
-from cs336_harness.oracle_adapters import OracleAdapters
+from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.reference.weights import make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 
 GQA = DecoderShape(

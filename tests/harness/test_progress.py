@@ -6,11 +6,11 @@ import pytest
 
 from cs336_harness.checks import all_checks, find
 from cs336_harness.checks.registry import TASKS, Check
-from cs336_harness.loading import HOME
-from cs336_harness.progress import CRITERIA, entry_points_of, progress, progress_lines, required_checks
-from cs336_harness.suite import Outcome, Result
+from cs336_harness.places import HOME, TEMPLATES
+from cs336_harness.verdict.progress import CRITERIA, entry_points_of, progress, progress_lines, required_checks
+from cs336_harness.verdict.suite import Outcome, Result
 
-TEMPLATE = HOME / "cs336_harness" / "templates" / "WRITEUP.md"
+TEMPLATE = TEMPLATES / "WRITEUP.md"
 
 
 def result(check: Check, outcome: Outcome = "passed", blocked_by: str | None = None) -> Result:

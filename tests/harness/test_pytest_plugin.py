@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import cs336_harness.report  # noqa: F401 (imported early, see CHECKS)
-from cs336_harness import recipes, snapshots
+import cs336_harness.verdict.report  # noqa: F401 (imported early, see CHECKS)
 from cs336_harness.checks import all_checks
-from cs336_harness.loading import HOME
+from cs336_harness.places import HOME
+from cs336_harness.reference import recipes, snapshots
 
 pytest_plugins = ["pytester"]
 
@@ -35,7 +35,7 @@ PLUGINS = [
 
 RIGHT = """
 import torch
-from cs336_harness.oracle_adapters import OracleAdapters
+from cs336_harness.reference.oracle_adapters import OracleAdapters
 
 reference = OracleAdapters(dtype=torch.float32)
 run_silu, run_softmax = reference.run_silu, reference.run_softmax

@@ -10,10 +10,10 @@ from vectorised import Vectorised, result_of, subject_of
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.slow_oracle import BUILT, GQA, MQA, SMALL, UNTIED_MHA, judge_random_shape
 from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
-from cs336_harness.compare import TOLERANCE_IN_NOISE
-from cs336_harness.failures import CheckFailure
-from cs336_harness.oracle import LayerWeights, Oracle
-from cs336_harness.oracle_adapters import OracleModel
+from cs336_harness.reference.oracle import LayerWeights, Oracle
+from cs336_harness.reference.oracle_adapters import OracleModel
+from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
+from cs336_harness.subject.failures import CheckFailure
 
 
 class AtLeastTwoLayers(Vectorised):

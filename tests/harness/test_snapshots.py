@@ -7,9 +7,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from cs336_harness import recipes, snapshots
 from cs336_harness.checks import all_checks
-from cs336_harness.snapshots import SnapshotError
+from cs336_harness.reference import recipes, snapshots
+from cs336_harness.reference.snapshots import SnapshotError
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from cs336_harness.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
-from cs336_harness.subject import HARNESS, Subject, is_own_file
+from cs336_harness.places import HOME, PACKAGE
+from cs336_harness.subject.calling import Subject, is_own_file
+from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -106,7 +107,7 @@ def test_the_frames_of_a_failure_are_the_subjects_own_though_the_harness_lies_be
     def wrong(x: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("no")
 
-    subject = Subject(SimpleNamespace(run_silu=wrong), "subject", root=HARNESS.parent)
+    subject = Subject(SimpleNamespace(run_silu=wrong), "subject", root=HOME)
     with pytest.raises(CheckFailure) as caught:
         subject.call("run_silu", shape=(3, 4), in_features=X)
     (place,) = caught.value.evidence.details
@@ -129,8 +130,8 @@ def test_a_file_is_the_subjects_own_when_it_lies_under_its_root_and_is_not_insta
     root = tmp_path / "repository"
     assert is_own_file(os.path.normpath(root / file), root) is own
     assert not is_own_file("<frozen importlib._bootstrap>", root)
-    assert is_own_file(str(HARNESS.parent / "adapters.py"), HARNESS.parent)
-    assert not is_own_file(str(HARNESS / "suite.py"), HARNESS.parent)
+    assert is_own_file(str(PACKAGE.parent / "adapters.py"), PACKAGE.parent)
+    assert not is_own_file(str(PACKAGE / "suite.py"), PACKAGE.parent)
 
 
 def test_what_is_no_exception_is_a_failure_all_the_same() -> None:

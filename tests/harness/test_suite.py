@@ -11,12 +11,12 @@ import torch
 from cs336_harness import diagnosis
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.checks.registry import GROUPS
-from cs336_harness.failures import CannotJudgeError, CheckFailure, Evidence
-from cs336_harness.oracle import Oracle
-from cs336_harness.oracle_adapters import OracleAdapters
-from cs336_harness.report import blank_lines, to_json, verdict_line
-from cs336_harness.subject import Subject
-from cs336_harness.suite import OUTCOMES, Result, Suite, select, summary
+from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CannotJudgeError, CheckFailure, Evidence
+from cs336_harness.verdict.report import blank_lines, to_json, verdict_line
+from cs336_harness.verdict.suite import OUTCOMES, Result, Suite, select, summary
 
 
 class ForgottenGain(Oracle):

@@ -12,7 +12,7 @@ from variations import COVERING, VariationAdapters, VariationModel
 
 from cs336_harness.checks import all_checks, tied_identity
 from cs336_harness.checks.tying import EMBEDDING, HEAD
-from cs336_harness.oracle_adapters import NORM_EPS
+from cs336_harness.reference.oracle_adapters import NORM_EPS
 from cs336_harness.shapes import DecoderShape
 
 FINE = COVERING["fill"]

@@ -24,9 +24,9 @@ from rich.console import Console
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import all_defects, subject_of
 from cs336_harness.diagnosis import Diagnosis
-from cs336_harness.explain import hints
-from cs336_harness.loading import HOME
-from cs336_harness.suite import Suite
+from cs336_harness.places import HOME
+from cs336_harness.verdict.explain import hints
+from cs336_harness.verdict.suite import Suite
 from cs336_harness.watch.judge import Job, planned, tell_line, wire
 from cs336_harness.watch.loop import _report_keys, _report_saves, folders
 from cs336_harness.watch.session import Session, result_of

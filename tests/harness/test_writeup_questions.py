@@ -10,13 +10,13 @@ import typer
 from typer.testing import CliRunner
 from written import HANDOUTS, LABELS, Sizes, answer, configuration, hints, verdict, wrong_numbers
 
-import cs336_harness
 from cs336_harness.commands.writeup import writeup
+from cs336_harness.places import TEMPLATES
 from cs336_harness.writeup.questions import QUESTIONS, judge_text
 
 XL = HANDOUTS["2026"]
 SIZES = {"vocab_size": 50257, "context_length": 1024, "num_layers": 48, "d_model": 1600, "num_heads": 25, "d_ff": 4288}
-TEMPLATE = Path(cs336_harness.__file__).parent / "templates" / "WRITEUP.md"
+TEMPLATE = TEMPLATES / "WRITEUP.md"
 
 _app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 _app.command()(writeup)

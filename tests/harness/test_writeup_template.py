@@ -1,16 +1,14 @@
 """The shipped template, filled in with no more than it asks for: its own sentences say nothing about the numbers."""
 
-from pathlib import Path
-
 import pytest
 from written import HANDOUTS, Sizes, hints, wrong_numbers
 
-import cs336_harness
+from cs336_harness.places import TEMPLATES
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.ledger import MATMULS
 from cs336_harness.writeup.questions import Judgement, judge_text
 
-TEMPLATE = (Path(cs336_harness.__file__).parent / "templates" / "WRITEUP.md").read_text(encoding="utf-8")
+TEMPLATE = (TEMPLATES / "WRITEUP.md").read_text(encoding="utf-8")
 ROWS = "| q_proj | ____ | ____ |\n| ____ | ____ | ____ |\n| total | | ____ |"
 XL = HANDOUTS["2026"]
 

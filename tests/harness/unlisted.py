@@ -12,9 +12,9 @@ from torch import Tensor
 from variations import Variation, VariationAdapters, VariationModel
 
 from cs336_harness.defects import Place
-from cs336_harness.oracle_adapters import NORM_EPS, refuse_sizes_that_do_not_fit
+from cs336_harness.reference.oracle_adapters import NORM_EPS, refuse_sizes_that_do_not_fit
 from cs336_harness.shapes import DecoderShape
-from cs336_harness.subject import Subject
+from cs336_harness.subject.calling import Subject
 
 UNLISTED: dict[str, tuple[Any, tuple[Place, ...]]] = {}
 """Name -> adapters and the places that are right."""

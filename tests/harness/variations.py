@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cs336_harness.oracle_adapters import NORM_EPS, refuse_longer_than_context, refuse_sizes_that_do_not_fit
+from cs336_harness.reference.oracle_adapters import NORM_EPS, refuse_longer_than_context, refuse_sizes_that_do_not_fit
 from cs336_harness.shapes import DecoderShape
 
 

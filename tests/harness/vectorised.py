@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks import all_checks
-from cs336_harness.oracle import LayerWeights, Oracle
-from cs336_harness.oracle_adapters import OracleAdapters, OracleModel
-from cs336_harness.subject import Subject
-from cs336_harness.suite import Result, Suite
+from cs336_harness.reference.oracle import LayerWeights, Oracle
+from cs336_harness.reference.oracle_adapters import OracleAdapters, OracleModel
+from cs336_harness.subject.calling import Subject
+from cs336_harness.verdict.suite import Result, Suite
 
 
 class Vectorised(Oracle):

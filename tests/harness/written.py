@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from cs336_harness.account.presets import preset
+from cs336_harness.cost.presets import preset
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.judging import Finding
 from cs336_harness.writeup.questions import Judgement, judge_text

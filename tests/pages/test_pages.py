@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from contrasts import encoder, gpt2, initialisation
 from contrasts.__main__ import main
 from contrasts.pages import BLOCKS, DOCS, Block
-from cs336_harness.account.gpt2 import list_gpt2_matmuls, list_gpt2_weights
-from cs336_harness.account.presets import preset
-from cs336_harness.account.tally import tally
 from cs336_harness.commands.account import account
-from cs336_harness.matmuls import count_flops
+from cs336_harness.cost.gpt2 import list_gpt2_matmuls, list_gpt2_weights
+from cs336_harness.cost.matmuls import count_flops
+from cs336_harness.cost.presets import preset
+from cs336_harness.cost.tally import tally
 
 SLOW = "residual stream"
 QUICK = [block for block in BLOCKS if block.name not in (SLOW, "minilm")]

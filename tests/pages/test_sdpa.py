@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cs336_basics.attention import scaled_dot_product_attention as owned
-from cs336_harness.oracle import Oracle
-from cs336_harness.oracle_adapters import OracleAdapters, partial_shape
+from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.oracle_adapters import OracleAdapters, partial_shape
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "SDPA.md"
 ROWS, HEADS, QUERIES, KEYS, D_HEAD, D_VALUE = 2, 6, 4, 5, 8, 3

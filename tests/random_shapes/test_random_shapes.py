@@ -9,10 +9,10 @@ pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cs336_harness.assembly import ASSEMBLY
 from cs336_harness.checks.slow_oracle import judge_random_shape
 from cs336_harness.checks.whole_model import Case
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.built_models import ASSEMBLY
 
 
 @st.composite

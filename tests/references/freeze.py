@@ -15,9 +15,9 @@ import torch
 import transformers
 from torch import Tensor
 
-from cs336_harness import snapshots
-from cs336_harness.checks.independent import HUGGINGFACE_LLAMA
+from cs336_harness.checks.frozen_llama import HUGGINGFACE_LLAMA
 from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
+from cs336_harness.reference import snapshots
 from cs336_harness.shapes import DecoderShape
 
 from . import huggingface

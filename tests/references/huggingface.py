@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama import modeling_llama
 
 from cs336_basics.huggingface import from_huggingface, to_huggingface
-from cs336_harness.oracle import Oracle
+from cs336_harness.reference.oracle import Oracle
 from cs336_harness.shapes import DecoderShape
 
 

@@ -15,9 +15,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from contrasts import gpt2, minilm
 from contrasts.pages import BLOCKS, DOCS
-from cs336_harness.account.gpt2 import list_gpt2_matmuls, list_gpt2_weights
-from cs336_harness.account.presets import PRESET_NAMES, preset
-from cs336_harness.matmuls import count_flops, flops_by_term
+from cs336_harness.cost.gpt2 import list_gpt2_matmuls, list_gpt2_weights
+from cs336_harness.cost.matmuls import count_flops, flops_by_term
+from cs336_harness.cost.presets import PRESET_NAMES, preset
 from cs336_harness.shapes import DecoderShape
 
 pytestmark = pytest.mark.reference

@@ -14,8 +14,8 @@ pytest.importorskip("litgpt", reason="needs litgpt: uv run --group reference pyt
 pytest.importorskip("x_transformers", reason="needs x-transformers: uv run --group reference pytest -m reference")
 
 from cs336_harness.checks import all_checks
-from cs336_harness.loading import load
-from cs336_harness.suite import Suite
+from cs336_harness.subject.loading import load
+from cs336_harness.verdict.suite import Suite
 
 pytestmark = pytest.mark.reference
 

@@ -1,0 +1,260 @@
+"""Manners of a call, for every component: arguments left alone, axes of size one kept, the input's dtype returned."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cs336_harness.checks.comparing import REFERENCE, judge_call, taught
+from cs336_harness.checks.registry import check
+from cs336_harness.checks.self_attention import block_arguments, self_attention_arguments
+from cs336_harness.reference.weights import gains, normal
+from cs336_harness.subject.calling import Subject, own_copy
+from cs336_harness.subject.failures import BlankEntryPoint, CheckFailure, Evidence, WrongShape
+
+Sample = Callable[[int, int, int], dict[str, Any]]
+"""Arguments of one entry point for so many rows, positions and heads."""
+
+
+def _feed_forward_weights() -> dict[str, Tensor]:
+    return {
+        "w1_weight": normal(64, 24, seed=101, std=0.2),
+        "w2_weight": normal(24, 64, seed=102, std=0.1),
+        "w3_weight": normal(64, 24, seed=103, std=0.2),
+    }
+
+
+def _qkv(batch: int, time: int) -> dict[str, Any]:
+    return {
+        **{name: normal(batch, time, 6, seed=110 + i) for i, name in enumerate("QKV")},
+        "mask": torch.ones(batch, time, time, dtype=torch.bool).tril(),
+    }
+
+
+def _rotary(batch: int, time: int, heads: int) -> dict[str, Any]:
+    return {
+        **self_attention_arguments(12, heads, batch, time),
+        "max_seq_len": 20,
+        "theta": 10000.0,
+        "token_positions": torch.arange(time)[None],
+    }
+
+
+SAMPLES: dict[str, tuple[str, Sample]] = {
+    "linear": (
+        "linear",
+        lambda batch, time, _: {
+            "d_in": 11,
+            "d_out": 4,
+            "weights": normal(4, 11, seed=104, std=0.3),
+            "in_features": normal(batch, time, 11, seed=105),
+        },
+    ),
+    "embedding": (
+        "embedding",
+        lambda batch, time, _: {
+            "vocab_size": 13,
+            "d_model": 8,
+            "weights": normal(13, 8, seed=106),
+            "token_ids": (torch.arange(batch * time) * 5 % 13).reshape(batch, time),
+        },
+    ),
+    "silu": ("positionwise_feedforward", lambda batch, time, _: {"in_features": normal(batch, time, 9, seed=107)}),
+    "softmax": ("softmax", lambda batch, time, _: {"in_features": normal(batch, time, 9, seed=108), "dim": -1}),
+    "rmsnorm": (
+        "rmsnorm",
+        lambda batch, time, _: {
+            "d_model": 12,
+            "eps": 1e-5,
+            "weights": gains(12, seed=109),
+            "in_features": normal(batch, time, 12, seed=113, std=0.1),
+        },
+    ),
+    "swiglu": (
+        "positionwise_feedforward",
+        lambda batch, time, _: {
+            "d_model": 24,
+            "d_ff": 64,
+            **_feed_forward_weights(),
+            "in_features": normal(batch, time, 24, seed=114),
+        },
+    ),
+    "rope": (
+        "rope",
+        lambda batch, time, _: {
+            "d_k": 8,
+            "theta": 10000.0,
+            "max_seq_len": 20,
+            "in_query_or_key": normal(batch, time, 8, seed=115),
+            "token_positions": torch.arange(time),
+        },
+    ),
+    "scaled_dot_product_attention": ("scaled_dot_product_attention", lambda batch, time, _: _qkv(batch, time)),
+    "multihead_self_attention": (
+        "multihead_self_attention",
+        lambda batch, time, heads: self_attention_arguments(12, heads, batch, time),
+    ),
+    "multihead_self_attention_with_rope": ("multihead_self_attention", _rotary),
+    "transformer_block": ("transformer_block", lambda batch, time, heads: block_arguments(batch, time, heads=heads)),
+}
+"""The task and the sample of each component."""
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """What a call did to its arguments, in words; None when they are as they were."""
+    for name, value in before.items():
+        if isinstance(value, Mapping):
+            if list(value) != list(after[name]):
+                gone = sorted(set(value) - set(after[name]))
+                return f"takes {gone[0]} out of {name}" if gone else f"adds names to {name}"
+            inner = changed(value, after[name])
+            if inner is not None:
+                return inner
+        elif isinstance(value, Tensor):
+            if value.shape != after[name].shape or value.dtype != after[name].dtype:
+                return f"changes the shape or the dtype of {name}"
+            differs = (value != after[name]).nonzero()
+            if len(differs):
+                index = tuple(differs[0].tolist())
+                return f"overwrites {name}, first at {index}: {value[index]:.4g} became {after[name][index]:.4g}"
+    return None
+
+
+def _in_dtype(arguments: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    def convert(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: convert(item) for name, item in value.items()}
+        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return {name: convert(value) for name, value in arguments.items()}
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+for _name, (_task, _sample) in SAMPLES.items():
+
+    @check(
+        "components.arguments_untouched", cases={_name: (f"run_{_name}", _sample)}, task=_task, needs=[f"run_{_name}"]
+    )
+    def arguments_untouched(subject: Subject, case: tuple[str, Sample]) -> None:
+        """A call leaves the tensors and the dict that it is given as they were.
+
+        Usually broken by ``x -= …`` or ``x += …`` on an argument, or by ``pop`` on the dict of weights.
+        """
+        entry_point, sample = case
+        given = sample(2, 5, 3)
+        before = own_copy(given)
+        with contextlib.suppress(CheckFailure):  # that it fails is said by the component's own check
+            subject.invoke(entry_point, copy=False, **given)
+        what = changed(before, given)
+        if what is not None:
+            raise CheckFailure(
+                f"{entry_point} {what}; a correct decoder leaves its arguments as they are: others still need them",
+                Evidence(entry_point=entry_point, arguments=before),
+            )
+
+    @check(
+        "components.axes_of_size_one",
+        after=[f"components.{_name}"],
+        cases={_name: (f"run_{_name}", _sample)},
+        task=_task,
+        needs=[f"run_{_name}"],
+    )
+    def axes_of_size_one(subject: Subject, case: tuple[str, Sample]) -> float:
+        """One row, one position, one head: every axis stays, and the numbers are right.
+
+        Usually broken by ``squeeze()``, which drops every axis of size one.
+        """
+        entry_point, sample = case
+        teach = "a correct decoder keeps axes of size one, which squeeze() without an axis drops"
+        with taught(teach, of=WrongShape):
+            return judge_call(subject, entry_point, what="one row, one position", **sample(1, 1, 1))
+
+    @check(
+        "components.float32_kept",
+        after=[f"components.{_name}"],
+        cases={_name: (f"run_{_name}", _sample)},
+        task=_task,
+        needs=[f"run_{_name}"],
+    )
+    def float32_kept(subject: Subject, case: tuple[str, Sample]) -> None:
+        """Float32 in, float32 out.
+
+        Usually broken by a result that is left in half precision, or widened to float64 by a table.
+        """
+        _require_dtype(subject, case, torch.float32)
+
+
+def _require_dtype(subject: Subject, case: tuple[str, Sample], dtype: torch.dtype) -> Tensor:
+    entry_point, sample = case
+    arguments = _in_dtype(sample(2, 5, 3), dtype)
+    result = subject.invoke(entry_point, **arguments)
+    returned = _short(result.dtype) if isinstance(result, Tensor) else "no tensor"
+    if returned != _short(dtype):
+        raise CheckFailure(
+            f"{entry_point} was given {_short(dtype)} and returned {returned};"
+            " a correct decoder returns the dtype it was given",
+            Evidence(entry_point=entry_point, arguments=arguments),
+        )
+    return result
+
+
+def _report(failures: dict[str, CheckFailure], lesson: str) -> None:
+    if not failures:
+        return
+    first = next(iter(failures.values()))
+    others = f" (and {len(failures) - 1} more do not take it)" if len(failures) > 1 else ""
+    evidence = Evidence(details=[failure.message for failure in failures.values()], entry_point=next(iter(failures)))
+    raise CheckFailure(f"{first.message}{others}; {lesson}", evidence)
+
+
+def _filled(subject: Subject) -> dict[str, tuple[str, Sample]]:
+    """What can be called; without any, the check has nothing to say and is as blank as the first of them."""
+    filled = {
+        f"run_{name}": (f"run_{name}", sample)
+        for name, (_, sample) in SAMPLES.items()
+        if subject.state(f"run_{name}") == "filled"
+    }
+    if not filled:
+        raise BlankEntryPoint(f"run_{next(iter(SAMPLES))}")
+    return filled
+
+
+@check("components.bfloat16_kept", task="transformer_block", needs=[], advisory=True)
+def bfloat16_kept(subject: Subject) -> None:
+    """Bfloat16 in, bfloat16 out. Not asked by the course; a model that is trained in bfloat16 needs it.
+
+    Usually missed by a float32 table or mask that widens everything it meets.
+    """
+    failures = {}
+    for entry_point, case in _filled(subject).items():
+        try:
+            _require_dtype(subject, case, torch.bfloat16)
+        except CheckFailure as failure:
+            failures[entry_point] = failure
+    _report(failures, "a model that is to run in bfloat16 needs this")
+
+
+@check("components.float64_computed", task="transformer_block", needs=[], advisory=True)
+def float64_computed(subject: Subject) -> None:
+    """Float64 in, float64 out, with the precision of float64. Not asked by the course; gradient checks need it.
+
+    Usually missed by a module that is built in float32 and copies its weights, or by a float32 table.
+    """
+    failures = {}
+    for entry_point, case in _filled(subject).items():
+        try:
+            result = _require_dtype(subject, case, torch.float64)
+        except CheckFailure as failure:
+            failures[entry_point] = failure
+            continue
+        expected = getattr(REFERENCE, entry_point)(**_in_dtype(case[1](2, 5, 3), torch.float64))
+        if result.shape == expected.shape and 1e-11 < float((result - expected).abs().max()) < 1e-4:
+            failures[entry_point] = CheckFailure(f"{entry_point} was given float64 and computed in float32")
+    _report(failures, "gradient checks in float64 need weights, tables and masks in float64")

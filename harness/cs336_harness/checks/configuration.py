@@ -1,0 +1,340 @@
+"""Configuration: every size has its effect, and sizes that do not fit are refused before any weight is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cs336_harness.checks.comparing import attempt, refused, same_numbers
+from cs336_harness.checks.registry import check
+from cs336_harness.reference.weights import make_token_ids, make_weights
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.built_models import ASSEMBLY, build
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CheckFailure, Evidence
+
+SHAPE = DecoderShape(
+    vocab_size=23,
+    context_length=13,
+    d_model=24,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    d_ff=64,
+    rope_theta=100.0,
+)
+"""A small model, grouped as 6 over 2, that each check changes in one place."""
+
+MHA = SHAPE.replace(num_kv_heads=6)
+"""The same without groups, for ``run_transformer_lm``, which knows none."""
+
+RUN = "run_transformer_lm"
+
+MODEL_WORKS = ("configuration.model_builds", "assembly.transformer_lm", "information_flow.repeated_calls")
+"""What a question about an assembled model's numbers builds on."""
+
+
+def run_arguments(shape: DecoderShape, token_ids: Tensor, **changes: Any) -> dict[str, Any]:
+    """Arguments of ``run_transformer_lm`` for a shape without groups."""
+    return {**shape.call_arguments(), "weights": make_weights(shape, seed=76), "in_indices": token_ids, **changes}
+
+
+SIZES: dict[str, int] = {"vocab_size": 29, "d_model": 48, "num_layers": 3, "num_kv_heads": 3, "d_ff": 100}
+"""Another value of each size that the shapes of the weights depend on."""
+
+ALONG: dict[str, dict[str, int]] = {"d_model": {"d_ff": 128}}
+"""What changes along with a size, where a decoder may refuse one without the other: d_ff is 2 to 3 times d_model."""
+
+
+def _sizes(subject: Subject, shape: DecoderShape) -> dict[str, tuple[int, ...]] | None:
+    try:
+        model = subject.invoke("get_transformer_lm", copy=False, grad=True, **shape.model_arguments())
+        weights = subject.invoke("get_transformer_lm_weights", copy=False, grad=True, model=model)
+    except CheckFailure:
+        return None
+    if not isinstance(weights, Mapping):
+        return None
+    return {name: tuple(weight.shape) for name, weight in weights.items() if isinstance(weight, nn.Parameter)}
+
+
+for _field, _other in SIZES.items():
+
+    @check(f"configuration.{_field}_counts", task="transformer_lm", needs=ASSEMBLY)
+    def size_counts(subject: Subject, field: str = _field, other: int = _other) -> None:
+        """Another value of one size gives a model with other weights.
+
+        Usually broken by a size that is written into the code, derived from another one, or not passed on.
+        """
+        shape = SHAPE.replace(**{field: other})
+        before, after = _sizes(subject, SHAPE), _sizes(subject, shape)
+        if before and before == after:
+            raise CheckFailure(
+                f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights;"
+                " a correct model has the size that it is given",
+                Evidence(entry_point="get_transformer_lm", arguments=shape.model_arguments()),
+            )
+
+
+@check(
+    "configuration.model_builds",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["assembly.transformer_lm", *(f"configuration.{field}_counts" for field in SIZES)],
+)
+def model_builds(subject: Subject) -> None:
+    """A model is built, names all its weights, takes weights of ours, and gives logits of shape (batch, time, vocab).
+
+    Everything else that is asked of an assembled model builds on this.
+    """
+    model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
+    own = {id(parameter) for parameter in model.module.parameters()}
+    for name, parameter in model.parameters.items():
+        if id(parameter) not in own:
+            raise CheckFailure(
+                f"get_transformer_lm_weights gives a Parameter for {name} that is not in model.parameters();"
+                " it must give the model's own",
+                model.evidence(),
+            )
+    logits = model.logits(make_token_ids(SHAPE, batch=3, time=5, seed=77))
+    if logits.dtype != torch.float32:
+        got = str(logits.dtype).removeprefix("torch.")
+        raise CheckFailure(f"the logits of a float32 model are {got}; they must be float32 too", model.evidence())
+
+
+@check(
+    "configuration.no_other_parameters",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["configuration.model_builds", "configuration.num_layers_counts"],
+)
+def no_other_parameters(subject: Subject) -> None:
+    """The model trains the weights of the contract and no others.
+
+    Usually broken by biases, learned positions, or a norm too many.
+    """
+    model = build(subject, SHAPE)
+    named = {id(parameter) for parameter in model.parameters.values()}
+    for name, parameter in model.module.named_parameters():
+        if parameter.requires_grad and id(parameter) not in named:
+            raise CheckFailure(
+                f"the model trains {name} of shape {tuple(parameter.shape)}, which is none of the contract's weights;"
+                " a correct decoder has no biases, no learned positions and no other norms",
+                model.evidence(),
+            )
+
+
+def other_size(subject: Subject, case: dict[str, int]) -> None:
+    """With another size, every weight has the shape that the contract lists, and the model runs.
+
+    Usually broken by a size that is rounded: d_ff to a multiple of 64, the vocabulary to one of 128.
+    """
+    shape = SHAPE.replace(**case)
+    given = ", ".join(f"{field} {size}" for field, size in case.items())
+    try:
+        model = build(subject, shape, make_weights(shape, seed=76))
+        model.logits(make_token_ids(shape, batch=2, time=5, seed=77))
+    except CheckFailure as failure:
+        if case == {"d_ff": SIZES["d_ff"]} and refused(failure):
+            return  # refusing a d_ff that is no multiple of 64 is not rounding it silently
+        raise CheckFailure(f"with {given}: {failure.message}", failure.evidence) from failure.__cause__
+
+
+for _field, _other in SIZES.items():
+    _sizes_changed = {_field: _other, **ALONG.get(_field, {})}
+    check(
+        "configuration.other_size",
+        task="transformer_lm",
+        needs=ASSEMBLY,
+        after=[
+            "configuration.model_builds",
+            *(f"configuration.{name}_counts" for name in _sizes_changed),
+            "components.swiglu_d_ff",
+        ],
+        cases={_field: _sizes_changed},
+    )(other_size)
+
+
+@check(
+    "configuration.num_heads_counts",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[*MODEL_WORKS, "configuration.num_kv_heads_counts"],
+)
+def num_heads_counts(subject: Subject) -> None:
+    """Another number of heads leaves the weights' shapes alone and changes the logits.
+
+    Usually broken by a head size that is written into the code.
+    """
+    shape = SHAPE.replace(num_heads=3, num_kv_heads=1)
+    _require_other_logits(subject, "num_heads", SHAPE, shape)
+
+
+@check(
+    "configuration.rope_theta_counts",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[*MODEL_WORKS, "configuration.run_rope_theta"],
+)
+def rope_theta_counts(subject: Subject) -> None:
+    """Another theta changes the logits of the same weights.
+
+    Usually broken by a theta that is not passed on to the rotation.
+    """
+    _require_other_logits(subject, "rope_theta", SHAPE, SHAPE.replace(rope_theta=10000.0))
+
+
+def _require_other_logits(subject: Subject, field: str, shape: DecoderShape, other: DecoderShape) -> None:
+    token_ids = make_token_ids(shape, batch=2, time=9, seed=77)
+    one, two = (
+        # k and v keep their shape, 2 heads of 4 channels or 1 of 8, so that both models take the same weights
+        build(subject, each, make_weights(each, seed=76)).logits(token_ids)
+        for each in (shape, other)
+    )
+    if same_numbers(one, two):
+        raise CheckFailure(
+            f"get_transformer_lm ignores {field}: {getattr(shape, field):g} and {getattr(other, field):g} give the same"
+            " logits",
+            Evidence(entry_point="get_transformer_lm", arguments=other.model_arguments()),
+        )
+
+
+@check(
+    "configuration.run_rope_theta",
+    task="transformer_lm",
+    needs=[RUN],
+    after=["components.transformer_block", "components.block_theta"],
+)
+def run_rope_theta(subject: Subject) -> None:
+    """The theta that ``run_transformer_lm`` is given reaches the rotation.
+
+    Usually broken by a model that does not pass theta on to its blocks.
+    """
+    arguments = run_arguments(MHA, make_token_ids(MHA, batch=2, time=9, seed=77))
+    size = (2, 9, MHA.vocab_size)
+    results = [attempt(subject, RUN, size, **{**arguments, "rope_theta": theta}) for theta in (10000.0, 10.0)]
+    if same_numbers(*results):
+        raise CheckFailure(
+            f"{RUN} does not pass rope_theta on: 10000 and 10 give the same logits;"
+            " a correct decoder turns queries and keys with the theta it is given",
+            Evidence(entry_point=RUN, arguments={**arguments, "rope_theta": 10.0}),
+        )
+
+
+# Huge, so that making any matrix before the sizes are checked fails at once instead of using memory: the smallest has
+# 1.92e14 bytes, more than a process can address.
+HUGE = DecoderShape(
+    vocab_size=10**8,
+    context_length=16,
+    d_model=12 * 10**6,
+    num_layers=2,
+    num_heads=6,
+    num_kv_heads=2,
+    d_ff=10**8,
+)
+
+DO_NOT_FIT: dict[str, tuple[str, list[dict[str, int]]]] = {
+    "heads_that_do_not_divide": (
+        "d_model must be a multiple of num_heads",
+        [{"d_model": HUGE.d_model + 1}, {"num_heads": 7, "num_kv_heads": 7}],
+    ),
+    "kv_heads_that_do_not_divide": (
+        "num_heads must be a multiple of num_kv_heads",
+        [{"num_kv_heads": 4}, {"num_kv_heads": 12}],
+    ),
+    "odd_head_size": ("rotary positions need an even head size", [{"d_model": 6 * 1999999}]),
+    "zero": (
+        "every size must be positive",
+        [{name: 0} for name in ("vocab_size", "context_length", "d_model", "num_heads", "num_kv_heads", "d_ff")],
+    ),
+    "negative": (
+        "every size must be positive",
+        [
+            {name: -2}
+            for name in (
+                "vocab_size",
+                "context_length",
+                "d_model",
+                "num_layers",
+                "num_heads",
+                "num_kv_heads",
+                "d_ff",
+            )
+        ],
+    ),
+}
+
+
+def _refusal_of(subject: Subject, changes: dict[str, int]) -> CheckFailure | None:
+    """Nothing when the sizes are refused with a ``ValueError``; otherwise what happened in its place."""
+    arguments = HUGE.replace(**changes).model_arguments()
+    given = ", ".join(f"{name} {value}" for name, value in changes.items())
+    evidence = Evidence(entry_point="get_transformer_lm", arguments=arguments)
+    try:
+        subject.invoke("get_transformer_lm", copy=False, **arguments)
+    except CheckFailure as failure:
+        if isinstance(failure.__cause__, ValueError):
+            return None
+        if failure.__cause__ is None:
+            return failure
+        if _out_of_memory(failure.__cause__):
+            return CheckFailure(
+                f"get_transformer_lm makes weights for {given}; a correct one raises ValueError before any weight"
+                " exists",
+                evidence,
+            )
+        got = type(failure.__cause__).__name__
+        return CheckFailure(
+            f"get_transformer_lm raised {got} for {given} where it must raise ValueError before making any weight",
+            evidence,
+        )
+    return CheckFailure(f"get_transformer_lm takes {given}; a correct one raises ValueError", evidence)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether it is what comes of making a weight of :data:`HUGE`, which says nothing of the learner's own sizes."""
+    words = ("allocate", "storage size calculation overflowed")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    )
+
+
+for _kind, _case in DO_NOT_FIT.items():
+    _before = ["configuration.refuses[heads_that_do_not_divide]"] if _kind != "heads_that_do_not_divide" else []
+    _before += ["configuration.refuses[zero]"] if _kind == "negative" else []
+
+    @check(
+        "configuration.refuses",
+        task="transformer_lm",
+        needs=["get_transformer_lm"],
+        after=["configuration.model_builds", *_before],
+        cases={_kind: _case},
+    )
+    def refuses(subject: Subject, case: tuple[str, list[dict[str, int]]]) -> None:
+        """Sizes that do not fit raise ``ValueError`` before any weight is made.
+
+        The other sizes are huge: a model that makes its weights first fails to, at once. Usually broken by a bare
+        ``assert``, by integer division that silently drops channels, or by finding out in the forward pass.
+        """
+        rule, all_changes = case
+        for changes in all_changes:
+            failure = _refusal_of(subject, changes)
+            if failure is not None:
+                raise CheckFailure(f"{failure.message}; {rule}", failure.evidence)
+
+
+@check(
+    "configuration.refuses_theta",
+    task="transformer_lm",
+    needs=["get_transformer_lm"],
+    after=["configuration.model_builds"],
+    advisory=True,
+)
+def refuses_theta(subject: Subject) -> None:
+    """A theta of zero, or below, raises ``ValueError``: its powers are no frequencies."""
+    for theta in (0, -100):
+        failure = _refusal_of(subject, {"rope_theta": theta})
+        if failure is not None:
+            raise CheckFailure(f"{failure.message}; rope_theta must be positive", failure.evidence)

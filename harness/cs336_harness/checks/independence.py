@@ -1,0 +1,309 @@
+"""What logits do not depend on, and what a call leaves alone: other rows, earlier calls, the mode, the caller's own
+state."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from cs336_harness.checks.call_conventions import changed
+from cs336_harness.checks.registry import check
+from cs336_harness.reference.interventions import (
+    CALLS_WORK,
+    FLOW_SHAPE,
+    ROWS,
+    base_ids,
+    flow_logits,
+    flow_noise,
+    flow_weights,
+    model_call,
+    replacement_ids,
+)
+from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
+from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
+from cs336_harness.subject.calling import Subject, own_copy
+from cs336_harness.subject.failures import CheckFailure, Evidence, explained_by
+
+TIME = 7
+GQA_SHAPE = FLOW_SHAPE.replace(num_heads=6, num_kv_heads=2)
+
+
+@contextmanager
+def _seeded(seed: int) -> Generator[None]:
+    """The global generator at ``seed``, and back where it was: a subject that is random shows it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+@check(
+    "information_flow.batch_rows",
+    task="transformer_lm",
+    needs=["run_transformer_lm"],
+    after=["information_flow.repeated_calls"],
+)
+def batch_rows(subject: Subject) -> float:
+    """Rows of a batch do not see one another: other rows, another place in the batch, or no other rows change
+    nothing.
+
+    The other rows are replaced by loud tokens, so that a leak of 1e-9 shows. Usually broken by a softmax, a norm or a
+    mean over the batch axis, by a batch axis that is broadcast against the heads, or by a reshape that mixes the two.
+    """
+    token_ids = base_ids(FLOW_SHAPE, TIME)
+    base = flow_logits(subject, FLOW_SHAPE, token_ids)
+    loud = replacement_ids(FLOW_SHAPE, token_ids, "loud", 0)
+    worst = 0.0
+    for row in range(ROWS):
+        alone = torch.arange(ROWS)[:, None] == row
+        among_others = flow_logits(subject, FLOW_SHAPE, torch.where(alone, token_ids, loud))[row]
+        worst = max(worst, _require_row(token_ids, base, row, among_others, "when the other rows hold other tokens"))
+    moved = flow_logits(subject, FLOW_SHAPE, token_ids.roll(1, dims=0)).roll(-1, dims=0)
+    for row in range(ROWS):
+        worst = max(worst, _require_row(token_ids, base, row, moved[row], f"as row {(row + 1) % ROWS} of the batch"))
+    for row in range(ROWS):
+        alone = flow_logits(subject, FLOW_SHAPE, token_ids[row : row + 1])[0]
+        worst = max(worst, _require_row(token_ids, base, row, alone, "in a batch of its own"))
+    return worst
+
+
+def _require_row(token_ids: Tensor, base: Tensor, row: int, actual: Tensor, where: str) -> float:
+    errors = (actual - base[row]).abs().amax(dim=1)
+    error = float(errors.max()) / flow_noise()
+    if error > TOLERANCE_IN_NOISE:
+        position = int((errors > TOLERANCE_IN_NOISE * flow_noise()).nonzero()[0])
+        raise CheckFailure(
+            f"row {row} gets different logits {where}, first at position {position} (they move by up to"
+            f" {float(errors.max()):.3g}); in a correct decoder a row's logits depend on that row's tokens alone",
+            _evidence(token_ids, actual, base[row], error),
+        )
+    return error
+
+
+@check("information_flow.repeated_calls", task="transformer_lm", needs=["run_transformer_lm"])
+def repeated_calls(subject: Subject) -> None:
+    """The same arguments give the same logits, bit for bit, however often and after whatever other input.
+
+    PyTorch's generator is seeded differently before each call. Usually broken by dropout that is left on, by a weight
+    that keeps its random initial value, or by a cache or table that an earlier call fills.
+    """
+    token_ids = base_ids(FLOW_SHAPE, TIME)
+    with _seeded(1):
+        first = flow_logits(subject, FLOW_SHAPE, token_ids)
+    with _seeded(2):
+        second = flow_logits(subject, FLOW_SHAPE, token_ids)
+    lesson = "in a correct decoder the weights and the token ids decide every logit"
+    _require_same(
+        token_ids,
+        first,
+        second,
+        "a second call with the same arguments gives different logits{}: something is drawn at random (dropout, or a"
+        " weight that keeps its initial value) or is kept from the first call; " + lesson,
+    )
+    flow_logits(subject, FLOW_SHAPE, base_ids(FLOW_SHAPE, FLOW_SHAPE.context_length, ROWS - 1))
+    with _seeded(1):
+        third = flow_logits(subject, FLOW_SHAPE, token_ids)
+    _require_same(
+        token_ids,
+        first,
+        third,
+        "after a call with a longer input and fewer rows, the same arguments give different logits{}: something is kept"
+        " from one call to the next (a mask, a table, a cache); " + lesson,
+    )
+
+
+def _require_same(token_ids: Tensor, first: Tensor, other: Tensor, message: str) -> None:
+    if not torch.equal(first, other):
+        errors = (first - other).abs()
+        row, position, _ = (int(index) for index in errors.nonzero()[0])
+        where = f" (first at row {row}, position {position}; up to {float(errors.max()):.3g} apart)"
+        evidence = _evidence(token_ids, other, first, float(errors.max()) / flow_noise())
+        raise CheckFailure(message.format(where), evidence)
+
+
+@check(
+    "information_flow.repeated_calls_of_a_model",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["information_flow.repeated_calls"],
+)
+def repeated_calls_of_a_model(subject: Subject) -> None:
+    """One built model in eval mode gives the same logits, bit for bit, before and after it has seen another input.
+
+    Usually broken by a cache, a counter or a running average in a buffer, which a model built anew for each call hides.
+    """
+    model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
+    model.module.eval()
+    with _seeded(1):
+        first = model.logits(token_ids).detach()
+    model.logits(base_ids(GQA_SHAPE, GQA_SHAPE.context_length, ROWS - 1))
+    with _seeded(2):
+        second = model.logits(token_ids).detach()
+    if not torch.equal(first, second):
+        evidence = model.evidence(token_ids)
+        evidence.error_in_noise = float((first - second).abs().max()) / flow_noise()
+        raise CheckFailure(
+            f"the built model gives different logits for the same token ids after it has seen others, up to"
+            f" {float((first - second).abs().max()):.3g} apart: its forward pass keeps something or draws something; in"
+            " a correct decoder a forward pass changes nothing",
+            evidence,
+        )
+
+
+@check(
+    "information_flow.train_and_eval",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["information_flow.repeated_calls", "information_flow.repeated_calls_of_a_model"],
+)
+def train_and_eval(subject: Subject) -> float:
+    """A built model gives the same logits in train mode and in eval mode, up to rounding: this contract has no
+    dropout.
+
+    Usually broken by dropout, or by a path that is taken in one mode only.
+    """
+    model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
+    logits: dict[str, Tensor] = {}
+    for seed, mode in enumerate(("train", "eval")):
+        subject.run(f"model.{mode}()", getattr(model.module, mode), evidence=model.evidence(token_ids))
+        with _seeded(seed):
+            logits[mode] = model.logits(token_ids).detach()
+    errors = (logits["train"] - logits["eval"]).abs()
+    error = float(errors.max()) / flow_noise()
+    if error > TOLERANCE_IN_NOISE:
+        evidence = model.evidence(token_ids)
+        evidence.error_in_noise = error
+        raise CheckFailure(
+            f"the built model gives different logits after model.train() than after model.eval(), up to"
+            f" {float(errors.max()):.3g} apart; this contract has no dropout, so the mode changes nothing in a correct"
+            " decoder",
+            evidence,
+        )
+    return error
+
+
+@check(
+    "information_flow.no_random_numbers",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["information_flow.repeated_calls", "information_flow.train_and_eval"],
+)
+def no_random_numbers(subject: Subject) -> None:
+    """The forward pass of a built model draws no random numbers, in train mode or in eval mode.
+
+    Usually broken by dropout with a rate of zero that draws all the same, or by weights that are made in forward: the
+    numbers that everything after it draws then change. The CPU's generator is watched, and that of the GPU, where the
+    model is on one.
+    """
+    model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
+    device = model.parameters["token_embeddings.weight"].device
+    for mode in ("train", "eval"):
+        getattr(model.module, mode)()
+        before = gpu_generator_state(device)
+        model.logits(token_ids)
+        drew = not torch.equal(before, gpu_generator_state(device))
+        if drew or (subject.last_visit is not None and subject.last_visit.drew_random_numbers):
+            raise CheckFailure(
+                f"the forward pass of the built model draws random numbers after model.{mode}(); in a correct decoder"
+                " only the initial weights are random, and they are drawn when the model is built",
+                model.evidence(token_ids),
+            )
+
+
+def gpu_generator_state(device: torch.device) -> Tensor:
+    """The state of the generator of a GPU; empty for the CPU, whose own :attr:`Subject.last_visit` tells of."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.mps.get_rng_state() if device.type == "mps" else torch.empty(0)
+
+
+def _built(subject: Subject) -> BuiltModel:
+    return build(subject, GQA_SHAPE, flow_weights(GQA_SHAPE))
+
+
+@check(
+    "information_flow.arguments_untouched",
+    task="transformer_lm",
+    needs=["run_transformer_lm"],
+    after=["components.arguments_untouched[transformer_block]"],
+)
+def arguments_untouched(subject: Subject) -> None:
+    """The caller's weights, their dict and the token ids are after the call what they were before it.
+
+    Usually broken by ``pop`` on the dict of weights, or by arithmetic in place on the embedding's rows.
+    """
+    given = own_copy(model_call(FLOW_SHAPE, base_ids(FLOW_SHAPE, TIME)))
+    before = own_copy(given)
+    with explained_by(*CALLS_WORK):
+        subject.invoke("run_transformer_lm", copy=False, **given)
+    what = changed(before, given)
+    if what is not None:
+        raise CheckFailure(
+            f"run_transformer_lm {what}; a correct decoder leaves what it is given as it was; its caller uses it again",
+            Evidence(entry_point="run_transformer_lm", arguments=before),
+        )
+
+
+@check(
+    "information_flow.ids_untouched_by_a_model",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["information_flow.arguments_untouched"],
+)
+def ids_untouched_by_a_model(subject: Subject) -> None:
+    """The token ids that a built model is called with, and its weights, are after the call what they were before it.
+
+    Usually broken by ``clamp_``, ``+=`` or a mask that is written into the ids: the next use of the batch then differs.
+    """
+    model = _built(subject)
+    given = {
+        "token_ids": base_ids(GQA_SHAPE, TIME).to(model.parameters["token_embeddings.weight"].device),
+        "weights": {name: parameter.detach() for name, parameter in model.parameters.items()},
+    }
+    before = own_copy(given)
+    evidence = model.evidence(before["token_ids"])
+    with explained_by("configuration.model_builds"):
+        subject.run(
+            "the model that get_transformer_lm built", lambda: model.module(given["token_ids"]), evidence=evidence
+        )
+    what = changed(before, given)
+    if what is not None:
+        raise CheckFailure(f"the built model {what}; a correct decoder's forward pass only reads them", evidence)
+
+
+@check("information_flow.global_state", task="transformer_lm", needs=["run_transformer_lm"])
+def global_state(subject: Subject) -> None:
+    """A call leaves PyTorch's default dtype and its grad mode as it found them, whichever they were.
+
+    Usually broken by ``torch.set_default_dtype`` or ``torch.set_grad_enabled`` outside of a ``with`` statement.
+    """
+    arguments = model_call(FLOW_SHAPE, base_ids(FLOW_SHAPE, TIME))
+    for grad in (True, False):
+        with explained_by(*CALLS_WORK):
+            subject.invoke("run_transformer_lm", grad=grad, **arguments)
+        visit = subject.last_visit
+        if visit is None:
+            continue
+        evidence = Evidence(entry_point="run_transformer_lm", arguments=arguments)
+        for setting, (before, after), remedy in (
+            ("torch.get_default_dtype()", visit.default_dtype, "pass dtype= where a tensor is made"),
+            ("torch.is_grad_enabled()", visit.grad_enabled, "use `with torch.no_grad():` where it is needed"),
+        ):
+            if before != after:
+                raise CheckFailure(
+                    f"{setting} is {before} before run_transformer_lm and {after} after it; a correct decoder leaves"
+                    f" the caller's PyTorch as it was: {remedy}",
+                    evidence,
+                )
+
+
+def _evidence(token_ids: Tensor, actual: Tensor, expected: Tensor, error_in_noise: float) -> Evidence:
+    return Evidence(
+        entry_point="run_transformer_lm",
+        arguments=model_call(FLOW_SHAPE, token_ids),
+        actual=actual,
+        expected=expected,
+        error_in_noise=error_in_noise,
+    )

@@ -1,0 +1,320 @@
+"""Self-attention and the block beyond the snapshots: other sizes, positions that jump, batch and heads kept apart.
+
+Whether an argument is honoured is asked by comparing the subject with itself; the numbers are compared after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
+from cs336_harness.checks.registry import check
+from cs336_harness.reference.weights import make_token_ids, make_weights, normal
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CheckFailure, Evidence
+
+MHA = "run_multihead_self_attention"
+MHA_ROPE = "run_multihead_self_attention_with_rope"
+BLOCK = "run_transformer_block"
+
+
+def self_attention_arguments(d_model: int, num_heads: int, batch: int, time: int) -> dict[str, Any]:
+    """Arguments of ``run_multihead_self_attention`` for these sizes, attention clearly not uniform."""
+    names = ("q", "k", "v", "o")
+    return {
+        "d_model": d_model,
+        "num_heads": num_heads,
+        **{
+            f"{name}_proj_weight": normal(d_model, d_model, seed=90 + i, std=(2 if name in "qk" else 1) * d_model**-0.5)
+            for i, name in enumerate(names)
+        },
+        "in_features": normal(batch, time, d_model, seed=95),
+    }
+
+
+def rotary_attention_arguments(
+    positions: Tensor | None, *, theta: float = 10000.0, max_seq_len: int = 20, batch: int = 2, time: int = 5
+) -> dict[str, Any]:
+    """Arguments of ``run_multihead_self_attention_with_rope``: 3 heads of 4 channels."""
+    return {
+        **self_attention_arguments(12, 3, batch, time),
+        "max_seq_len": max_seq_len,
+        "theta": theta,
+        "token_positions": positions,
+    }
+
+
+def block_arguments(batch: int, time: int = 5, theta: float = 10000.0, heads: int = 3) -> dict[str, Any]:
+    """Arguments of ``run_transformer_block``: 3 heads of 8 channels, width 24, d_ff 64."""
+    shape = DecoderShape(
+        vocab_size=2, context_length=20, d_model=24, num_layers=1, num_heads=heads, num_kv_heads=heads, d_ff=64
+    )
+    weights = {
+        name.removeprefix("layers.0."): weight
+        for name, weight in make_weights(shape, seed=9).items()
+        if name.startswith("layers.0.")
+    }
+    return {
+        "d_model": 24,
+        "num_heads": heads,
+        "d_ff": 64,
+        "max_seq_len": 20,
+        "theta": theta,
+        "weights": weights,
+        "in_features": normal(batch, time, 24, seed=96),
+    }
+
+
+def _call(subject: Subject, entry_point: str, arguments: dict[str, Any]) -> Tensor:
+    return subject.call(entry_point, shape=tuple(arguments["in_features"].shape), **arguments)
+
+
+def _attempt(subject: Subject, entry_point: str, arguments: dict[str, Any]) -> Tensor | None:
+    return attempt(subject, entry_point, tuple(arguments["in_features"].shape), **arguments)
+
+
+@check(
+    "components.multihead_self_attention_sizes",
+    task="multihead_self_attention",
+    needs=[MHA],
+    after=["components.multihead_self_attention"],
+    cases={"one_head": (10, 1, 2, 3), "five_heads_of_six": (30, 5, 3, 7), "two_heads_of_ten": (20, 2, 3, 4)},
+)
+def multihead_self_attention_sizes(subject: Subject, case: tuple[int, int, int, int]) -> float:
+    """Other widths, head counts, batches and lengths: no two of them equal, the head size even as RoPE needs it.
+
+    Usually broken by a size written into the code, or by two axes exchanged that happen to be equal elsewhere.
+    """
+    d_model, num_heads, batch, time = case
+    return judge_call(
+        subject,
+        MHA,
+        what=f"{batch} rows, {time} positions, {num_heads} heads of {d_model // num_heads} channels",
+        teach="a correct attention splits the projected channels into heads, attends, and merges the heads in order",
+        **self_attention_arguments(d_model, num_heads, batch, time),
+    )
+
+
+@check(
+    "components.attention_theta",
+    task="multihead_self_attention",
+    needs=[MHA_ROPE],
+    after=["components.multihead_self_attention", "components.rope", "components.rope_theta"],
+)
+def attention_theta(subject: Subject) -> None:
+    """The theta that is passed reaches the rotation inside attention.
+
+    Usually broken by an adapter or a module that does not pass theta on, or does not rotate at all.
+    """
+    usual, other = (rotary_attention_arguments(torch.arange(5)[None], theta=theta) for theta in (10000.0, 10.0))
+    result = _attempt(subject, MHA_ROPE, usual)
+    if not same_numbers(result, _attempt(subject, MHA_ROPE, other)):
+        return
+    jumping = {**usual, "token_positions": torch.tensor([[0, 4, 5, 9, 17]])}
+    if same_numbers(result, _attempt(subject, MHA_ROPE, jumping)):
+        message = f"{MHA_ROPE} does not rotate: neither theta nor token_positions changes any number"
+    else:
+        message = f"{MHA_ROPE} does not pass theta on: theta 10000 and theta 10 give the same numbers"
+    raise CheckFailure(
+        f"{message}; a correct attention turns queries and keys with the theta and the positions it is given",
+        Evidence(entry_point=MHA_ROPE, arguments=other),
+    )
+
+
+@check(
+    "components.block_theta",
+    task="transformer_block",
+    needs=[BLOCK],
+    after=["components.rmsnorm", "components.multihead_self_attention_with_rope"],
+)
+def block_theta(subject: Subject) -> None:
+    """The theta that is passed reaches the rotation inside the block.
+
+    Usually broken by a block that does not pass theta on to its attention.
+    """
+    usual, other = (block_arguments(2, theta=theta) for theta in (10000.0, 10.0))
+    result = _attempt(subject, BLOCK, usual)
+    silent = {**usual["weights"], "attn.output_proj.weight": torch.zeros(24, 24)}
+    attends = not same_numbers(result, _attempt(subject, BLOCK, {**usual, "weights": silent}))
+    if attends and same_numbers(result, _attempt(subject, BLOCK, other)):
+        raise CheckFailure(
+            f"{BLOCK} does not pass theta on: theta 10000 and theta 10 give the same numbers;"
+            " a correct block turns queries and keys with the theta it is given",
+            Evidence(entry_point=BLOCK, arguments=other),
+        )
+
+
+@check(
+    "components.attention_positions",
+    task="multihead_self_attention",
+    needs=[MHA_ROPE],
+    after=["components.rope_positions", "components.attention_theta"],
+)
+def attention_positions(subject: Subject) -> None:
+    """The token_positions that are passed, of shape (1, time), reach the rotation inside attention.
+
+    Usually broken by an attention that counts positions by itself.
+    """
+    counted, jumping = (
+        rotary_attention_arguments(torch.tensor([positions])) for positions in ([0, 1, 2, 3, 4], [0, 4, 5, 9, 17])
+    )
+    if same_numbers(_attempt(subject, MHA_ROPE, counted), _attempt(subject, MHA_ROPE, jumping)):
+        raise CheckFailure(
+            f"{MHA_ROPE} ignores token_positions: positions 0, 4, 5, 9, 17 give the same numbers as 0, 1, 2, 3, 4;"
+            " a correct attention turns each query and key by its own token's position",
+            Evidence(entry_point=MHA_ROPE, arguments=jumping),
+        )
+
+
+ROTARY_AFTER = [
+    "components.multihead_self_attention_with_rope",
+    "components.attention_positions",
+    "components.attention_theta",
+    "components.rope_last_position",
+    "components.rope_far_positions[theta_10000]",
+]
+
+
+@check(
+    "components.attention_position_values",
+    task="multihead_self_attention",
+    needs=[MHA_ROPE],
+    after=ROTARY_AFTER,
+    cases={
+        "jumping": ([0, 4, 5, 9, 17], 20),
+        "starting_late": ([7, 8, 9, 10, 11], 20),
+        "last_position": ([3, 8, 11, 18, 19], 20),
+        "past_256": ([0, 255, 257, 411, 599], 600),
+    },
+)
+def attention_position_values(subject: Subject, case: tuple[list[int], int]) -> float:
+    """Attention at positions that jump, start late, reach max_seq_len - 1 and pass 256. The mask goes by order.
+
+    Usually broken by a table that is as long as the input, or by a mask made from the positions.
+    """
+    positions, max_seq_len = case
+    return judge_call(
+        subject,
+        MHA_ROPE,
+        what=f"positions {', '.join(map(str, positions))} of max_seq_len {max_seq_len}",
+        teach="a correct attention turns each query and key by its position, from a table of max_seq_len rows",
+        **rotary_attention_arguments(torch.tensor([positions]), theta=500.0, max_seq_len=max_seq_len),
+    )
+
+
+@check(
+    "components.attention_position_shapes",
+    task="multihead_self_attention",
+    needs=[MHA_ROPE],
+    after=ROTARY_AFTER,
+    advisory=True,
+    cases={
+        "time": torch.tensor([0, 4, 5, 9, 17]),
+        "batch_time": torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11]]),
+        "as_many_rows_as_heads": torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11], [1, 2, 9, 12, 19]]),
+        "none": None,
+    },
+)
+def attention_position_shapes(subject: Subject, case: Tensor | None) -> float:
+    """Positions of shape (time,), of shape (batch, time) with rows that differ, and none, which means 0, 1, 2, …
+
+    As many rows as heads is a case of its own: cosines of shape (batch, time, …) then line up with the heads without an
+    error, and each head is turned by another row's positions.
+    """
+    batch = len(case) if case is not None and case.ndim == 2 else 2
+    arguments = rotary_attention_arguments(case, theta=500.0, batch=batch)
+    if case is None:
+        what, teach = "no positions", "a decoder that does without counts 0, 1, 2, …"
+    else:
+        what = f"{batch} rows, 3 heads, positions of shape {tuple(case.shape)}"
+        teach = (
+            "a decoder that takes them turns row b by token_positions[b]: cos and sin of (batch, time, …) get an axis"
+            " for the heads"
+        )
+    return judge_call(subject, MHA_ROPE, what=what, teach=teach, **arguments)
+
+
+def _rotary_for_batch(batch: int) -> dict[str, Any]:
+    return rotary_attention_arguments(torch.arange(5)[None], batch=batch)
+
+
+def _model_for_batch(batch: int) -> dict[str, Any]:
+    shape = DecoderShape(
+        vocab_size=11, context_length=8, d_model=24, num_layers=1, num_heads=3, num_kv_heads=3, d_ff=64
+    )
+    return {
+        **shape.call_arguments(),
+        "weights": make_weights(shape, seed=97),
+        "in_indices": make_token_ids(shape, batch, 5, seed=98),
+    }
+
+
+BATCHED: dict[str, tuple[str, list[str], Callable[[int], dict[str, Any]], str, int]] = {
+    "multihead_self_attention_with_rope": (
+        "multihead_self_attention",
+        ["components.multihead_self_attention", "components.rope"],
+        _rotary_for_batch,
+        "in_features",
+        12,
+    ),
+    "transformer_block": (
+        "transformer_block",
+        ["components.rmsnorm", "components.swiglu", "components.multihead_self_attention_with_rope"],
+        block_arguments,
+        "in_features",
+        24,
+    ),
+    "transformer_lm": (
+        "transformer_lm",
+        ["components.embedding", "components.transformer_block"],
+        _model_for_batch,
+        "in_indices",
+        11,
+    ),
+}
+"""Where queries are rotated in a batch of heads: task, what comes before, arguments for so many rows, the batched one,
+width of the result."""
+
+for _name, (_task, _before, *_case) in BATCHED.items():
+
+    @check(
+        "components.batch_and_heads",
+        task=_task,
+        needs=[f"run_{_name}"],
+        after=_before,
+        cases={_name: (f"run_{_name}", *_case)},
+    )
+    def batch_and_heads(subject: Subject, case: tuple[str, Callable[[int], dict[str, Any]], str, int]) -> None:
+        """Two rows and three heads, where one row is right: the batch axis is not taken for the head axis.
+
+        Usually broken by cosines of shape (batch, time, …) against queries of shape (batch, heads, time, …): PyTorch
+        lines axes up from the right, so the batch meets the heads. As many rows as heads, or one row, hide it.
+        """
+        entry_point, sample, batched, width = case
+        for batch in (2, 4):
+            together = sample(batch)
+            alone = {**together, batched: together[batched][-1:]}
+            expected = attempt(subject, entry_point, (1, 5, width), **alone)
+            if expected is None:
+                return
+            try:
+                result = subject.call(entry_point, shape=(batch, 5, width), **together)
+            except CheckFailure as failure:
+                raise _mixed(entry_point, batch, f"fails ({failure.message})", failure.evidence) from failure.__cause__
+            if not same_numbers(expected, result[-1:]):
+                evidence = Evidence(entry_point=entry_point, arguments=together)
+                raise _mixed(entry_point, batch, f"gives row {batch - 1} other numbers", evidence)
+
+
+def _mixed(entry_point: str, batch: int, what: str, evidence: Evidence) -> CheckFailure:
+    return CheckFailure(
+        f"{entry_point} takes one row, and with {batch} rows and 3 heads {what}: the batch axis is lined up with"
+        " the head axis, or rows see each other; in a correct decoder cos and sin of (batch, time, …) get an axis for"
+        " the heads",
+        evidence,
+    )

@@ -1,0 +1,278 @@
+"""The whole model against the slow oracle, at shapes that no snapshot has: logits, and the gradient of every
+weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from cs336_harness.checks.comparing import LOGITS, taught
+from cs336_harness.checks.registry import check
+from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
+from cs336_harness.reference.interventions import model_call
+from cs336_harness.reference.tolerance import require_close
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CheckFailure, Evidence
+
+SMALL = DecoderShape(
+    vocab_size=37,
+    context_length=16,
+    d_model=24,
+    num_layers=2,
+    num_heads=3,
+    num_kv_heads=3,
+    d_ff=64,
+)
+TWO_HEADS = SMALL.replace(d_model=32, num_heads=2, num_kv_heads=2)
+FOUR_HEADS = SMALL.replace(d_model=32, num_heads=4, num_kv_heads=4)
+GQA = SMALL.replace(num_heads=6, num_kv_heads=2)
+MQA = SMALL.replace(d_model=30, num_kv_heads=1)
+
+THETA = "in a correct decoder the rope_theta that is given reaches every layer"
+LAYER_ORDER = "in a correct decoder layer 10 follows layer 9; sorted as text, 10 comes before 2"
+
+UNTIED_MHA = {
+    "one-layer": Case(SMALL.replace(num_layers=1), 3, 6, "in a correct decoder one layer alone is a model too"),
+    "eleven-layers": Case(TWO_HEADS.replace(num_layers=11), 1, 3, LAYER_ORDER),
+    "batch-1": Case(SMALL, 1, 7, "in a correct decoder a batch of one row keeps its axis and its numbers"),
+    "theta-100": Case(SMALL.replace(num_layers=1, rope_theta=100.0), 1, 16, THETA),
+    "theta-500000": Case(SMALL.replace(num_layers=1, rope_theta=500000.0), 1, 16, THETA),
+    "odd-width": Case(
+        SMALL.replace(d_model=30), 2, 5, "in a correct decoder the widths are the given ones, powers of two or not"
+    ),
+    "past-256": Case(
+        SMALL.replace(d_model=32, num_heads=1, num_kv_heads=1, num_layers=1, context_length=260),
+        1,
+        260,
+        "in a correct decoder positions and angles are float32 at least: bfloat16 counts to 256 and no further",
+    ),
+}
+"""Shapes that every adapters file can be asked for: as many key/value heads as query heads, a head with its own
+weight."""
+
+BUILT = {
+    "mha": Case(
+        FOUR_HEADS.replace(num_layers=3, rope_theta=100.0),
+        2,
+        5,
+        "a correct get_transformer_lm passes every size and the theta on, and its model ends in raw logits",
+    ),
+    "mha-tied": Case(
+        FOUR_HEADS.replace(num_layers=1, tie_embeddings=True),
+        3,
+        5,
+        "in a correct decoder the tied head is the embedding table itself, used as it is in both places",
+    ),
+    "gqa-6-over-2": Case(
+        GQA, 2, 4, "in a correct decoder query heads 0, 1, 2 read key/value head 0, and heads 3, 4, 5 read head 1"
+    ),
+    "gqa-6-over-2-tied": Case(
+        GQA.replace(num_layers=1, tie_embeddings=True, rope_theta=500000.0),
+        2,
+        5,
+        "in a correct decoder tying and grouped heads have nothing to do with one another",
+    ),
+    "mqa": Case(MQA, 3, 4, "in a correct decoder all query heads read the one key/value head"),
+    "mqa-one-token": Case(
+        MQA.replace(num_layers=1), 2, 1, "in a correct decoder no axis of size one goes: one token, one key/value head"
+    ),
+    "mqa-eleven-layers": Case(TWO_HEADS.replace(num_layers=11, num_kv_heads=1), 1, 4, LAYER_ORDER),
+}
+"""Shapes that are asked for through ``get_transformer_lm``."""
+
+AFTER_SNAPSHOTS = (
+    "assembly.transformer_lm",
+    "assembly.transformer_lm_truncated_input",
+    "assembly.transformer_lm_full_context",
+    "assembly.transformer_lm_one_token",
+)
+VOCABULARY = ("token_embeddings.weight", "lm_head.weight")
+FIRST = "mha"
+"""The built model that the other built ones come after."""
+
+
+@check(
+    "slow_oracle.logits",
+    task="transformer_lm",
+    needs=["run_transformer_lm"],
+    after=AFTER_SNAPSHOTS,
+    cases=UNTIED_MHA,
+)
+def logits(subject: Subject, case: Case) -> float:
+    """Raw logits at other depths, widths, lengths and thetas than the snapshots have.
+
+    Usually broken by layer names sorted as text, by a theta or a width that is written into the code, or by rotary
+    tables in half precision, which go wrong past position 256.
+    """
+    call = model_call(case.shape, case.token_ids(), case.weights())
+    expected, noise = reference_logits(case)
+    with taught(case.lesson):
+        actual = subject.call("run_transformer_lm", shape=tuple(expected.shape), **call)
+        evidence = Evidence(entry_point="run_transformer_lm", arguments=call)
+        return require_close(f"run_transformer_lm ({case})", actual, expected, noise, LOGITS, evidence)
+
+
+def _after(name: str) -> list[str]:
+    earlier = {
+        FIRST: [],
+        "gqa-6-over-2-tied": [FIRST, "mha-tied", "gqa-6-over-2"],
+        "mqa-one-token": [FIRST, "mqa"],
+        "mqa-eleven-layers": [FIRST, "mqa"],
+    }
+    return [f"slow_oracle.built_logits[{other}]" for other in earlier.get(name, [FIRST])]
+
+
+def built_logits(subject: Subject, case: Case) -> float:
+    """Raw logits of a model that the subject built and that was given the reference's weights: MHA, GQA, MQA, tied or
+    not.
+
+    Usually broken by key/value heads tiled (0, 1, 0, 1) in place of repeated (0, 0, 1, 1), by heads and heads per
+    group exchanged, by a scale that only the tied model has, or by a theta that the assembly does not pass on.
+    """
+    token_ids = case.token_ids()
+    expected, noise = reference_logits(case)
+    model = build(subject, case.shape, case.weights())
+    actual = model.logits(token_ids)
+    with taught(case.lesson):
+        what = f"the built model ({case})"
+        return require_close(what, actual, expected, noise, LOGITS, model.evidence(token_ids))
+
+
+def gradients(subject: Subject, case: Case) -> float:
+    """The gradient of every weight of a built model, back-propagated from a weighted sum of its logits.
+
+    Usually broken by ``detach``, ``.data`` or ``no_grad`` inside the forward pass, by a weight that is copied on its
+    way, or by an operation in place that autograd does not see. Gradients under two names of a tied model are added:
+    whether they are one Parameter is what the tying checks say.
+    """
+    return judge_gradients(subject, case, *reference_gradients(case))
+
+
+def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor], relative_noise: float) -> float:
+    """The error in noise of a built model's gradients against ``expected``, by canonical name.
+
+    ``relative_noise`` is that of :func:`cs336_harness.checks.whole_model.reference_gradients`.
+    """
+    model = build(subject, case.shape, case.weights())
+    actual = _gradients(subject, model, case)
+    errors, wrong = [0.0], dict[str, CheckFailure]()
+    for name, gradient in actual.items():
+        wanted = expected[name]
+        noise = relative_noise * float(wanted.abs().max())
+        axes = ("token", "channel") if name in VOCABULARY else ("output channel", "input channel")
+        try:
+            errors.append(require_close(f"the gradient of {name}", gradient, wanted, noise, axes))
+        except CheckFailure as failure:
+            wrong[name] = failure
+    if wrong:
+        name, failure = next(iter(wrong.items()))
+        evidence = model.evidence(case.token_ids())
+        evidence.details = [
+            f"wrong: the gradients of {', '.join(wrong)}",
+            f"right: the gradients of {', '.join(other for other in actual if other not in wrong) or 'no weight'}",
+            *failure.evidence.details,
+        ]
+        evidence.error_in_noise = failure.evidence.error_in_noise
+        evidence.actual, evidence.expected = actual[name], expected[name]
+        raise CheckFailure(_gradient_message(name, len(wrong), actual[name], expected[name], case), evidence)
+    return max(errors)
+
+
+def _gradients(subject: Subject, model: BuiltModel, case: Case) -> dict[str, Tensor]:
+    """The subject's gradients by canonical name; of a tied model, one under the embedding's name."""
+    token_ids, direction = case.token_ids(), case.direction()
+    logits = model.logits(token_ids, grad=True)
+    if not logits.requires_grad:
+        raise CheckFailure(
+            f"the logits of the built model ({case}) carry no gradient, so it cannot be trained; in a correct decoder"
+            " nothing in the forward pass is detached or run under no_grad",
+            model.evidence(token_ids),
+        )
+    unique = {id(parameter): parameter for parameter in model.parameters.values()}
+    given = subject.run(
+        "back-propagation through the built model",
+        lambda: torch.autograd.grad((logits.double() * direction).sum(), list(unique.values()), allow_unused=True),
+        grad=True,
+        evidence=model.evidence(token_ids),
+    )
+    found = {key: gradient.to("cpu") for key, gradient in zip(unique, given, strict=True) if gradient is not None}
+    parts = {name: found.get(id(parameter)) for name, parameter in model.parameters.items()}
+    if case.shape.tie_embeddings:
+        table, head = parts["token_embeddings.weight"], parts.pop("lm_head.weight")
+        if head is not None and table is not head:
+            parts["token_embeddings.weight"] = head if table is None else table + head
+    gradients = {name: gradient for name, gradient in parts.items() if gradient is not None}
+    lost = [name for name in parts if name not in gradients]
+    if lost:
+        which = f"{lost[0]} gets" if len(lost) == 1 else f"{lost[0]} and {len(lost) - 1} more get"
+        evidence = model.evidence(token_ids)
+        evidence.details = [f"no gradient: {name}" for name in lost]
+        raise CheckFailure(
+            f"{which} no gradient in the built model ({case}): the forward pass does not use"
+            f" {'this Parameter, or uses it' if len(lost) == 1 else 'these Parameters, or uses them'} detached; in a"
+            " correct decoder every weight takes part in the logits and learns",
+            evidence,
+        )
+    return gradients
+
+
+def _gradient_message(name: str, count: int, gradient: Tensor, wanted: Tensor, case: Case) -> str:
+    factor = float((gradient.double() * wanted).sum() / (wanted * wanted).sum())
+    rest = float((gradient.double() - factor * wanted).norm() / wanted.norm())
+    if float(gradient.abs().max()) == 0:
+        wrong = "zero"
+    elif rest < 1e-3:
+        wrong = f"{factor:.3g} times the right one"
+    else:
+        wrong = "wrong"
+    more = "" if count == 1 else f" (and {count - 1} more are wrong)"
+    return (
+        f"the gradient of {name} is {wrong}{more}, though the logits are right ({case}): on the way from it to the"
+        " logits something is detached, cut off or counted twice; in a correct decoder autograd sees every operation,"
+        " once"
+    )
+
+
+for _name, _case in BUILT.items():
+    _logits_id = f"slow_oracle.built_logits[{_name}]"
+    check(
+        "slow_oracle.built_logits",
+        task="transformer_lm",
+        needs=ASSEMBLY,
+        after=[*AFTER_SNAPSHOTS, "information_flow.train_and_eval", *_after(_name)],
+        cases={_name: _case},
+    )(built_logits)
+for _name, _case in BUILT.items():
+    if _case.time == 1:
+        continue  # a single token attends to itself whatever queries and keys are: they have no gradient
+    check(
+        "slow_oracle.gradients",
+        task="transformer_lm",
+        needs=ASSEMBLY,
+        after=[
+            f"slow_oracle.built_logits[{_name}]",
+            "information_flow.gradient_leak",
+            *([] if _name == FIRST else [f"slow_oracle.gradients[{FIRST}]"]),
+        ],
+        cases={_name: _case},
+    )(gradients)
+
+
+def judge_random_shape(subject: Subject, case: Case) -> None:
+    """Logits of any valid shape, and the gradients where the subject builds models; the message says how to make it
+    again.
+
+    A shape of as many key/value heads as query heads, untied, goes through ``run_transformer_lm``.
+    """
+    again = f"reproduce with judge_random_shape(subject, {case!r})"
+    with taught(again):
+        if case.shape.num_kv_heads == case.shape.num_heads and not case.shape.tie_embeddings:
+            logits(subject, case)
+        if all(subject.has(name) for name in ASSEMBLY):
+            built_logits(subject, case)
+            if case.time > 1:
+                gradients(subject, case)

@@ -1,0 +1,327 @@
+"""Tying: one Parameter under two names, with both gradients in it, whatever happens to the model. Or two Parameters.
+
+Press and Wolf 2017: the logits are h @ E^T with the embedding E itself. Values agree whether or not the two are one, so
+these checks ask for identity, gradients and what a step or a load does; each message names the way it came apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cs336_harness.checks.comparing import same_numbers
+from cs336_harness.checks.configuration import MODEL_WORKS
+from cs336_harness.checks.registry import check
+from cs336_harness.reference.weights import make_token_ids, make_weights, normal
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CheckFailure
+
+EMBEDDING, HEAD = "token_embeddings.weight", "lm_head.weight"
+
+TIED = DecoderShape(
+    vocab_size=29,
+    context_length=8,
+    d_model=24,
+    num_layers=1,
+    num_heads=3,
+    num_kv_heads=3,
+    d_ff=64,
+    tie_embeddings=True,
+)
+UNTIED = TIED.replace(tie_embeddings=False)
+IDS = make_token_ids(TIED, batch=2, time=5, seed=71)
+
+
+def tied_weights(seed: int = 72) -> dict[str, Tensor]:
+    """Weights of the tied shape: one tensor under both vocabulary names, large enough for its gradient to matter."""
+    weights = make_weights(TIED, seed)
+    weights[EMBEDDING] = weights[HEAD] = normal(TIED.vocab_size, TIED.d_model, seed=seed, std=0.3)
+    return weights
+
+
+def build_tied(subject: Subject) -> BuiltModel:
+    """The subject's tied model with :func:`tied_weights`, its two names found to be one Parameter."""
+    model = build(subject, TIED, tied_weights())
+    require_one(model, "")
+    return model
+
+
+def require_one(model: BuiltModel, after: str) -> None:
+    """Both vocabulary names give one Parameter; otherwise says how they differ. ``after`` is what was done before."""
+    embedding, head = model.parameters[EMBEDDING], model.parameters[HEAD]
+    if embedding is head:
+        return
+    lead = f"{after}, {EMBEDDING} and {HEAD}" if after else f"the tied model's {EMBEDDING} and {HEAD}"
+    if not embedding.is_meta and embedding.data_ptr() == head.data_ptr():
+        how = "two Parameters over one storage: an optimiser moves it twice, and the next load or copy parts them"
+    elif not embedding.is_meta and torch.equal(embedding, head):
+        how = "two Parameters of equal values: a copy, which the first optimiser step makes differ"
+    else:
+        how = "two Parameters with values of their own"
+    raise CheckFailure(f"{lead} are {how}; in a correct tied model they are one Parameter", model.evidence())
+
+
+def require_both_uses(model: BuiltModel, after: str) -> None:
+    """Look-up and head both use the Parameter's present value: numbers are written into it, and the logits follow."""
+    old = model.parameters[EMBEDDING].detach().clone()
+    model.logits(IDS)  # what a model keeps from its first forward is then kept from the old values
+    with torch.no_grad():
+        model.parameters[EMBEDDING].copy_(normal(*old.shape, seed=73, std=0.3).to(old))
+    _require_value(model, old, f"{after}, the shared weight was changed")
+
+
+def _require_value(model: BuiltModel, old: Tensor, after: str) -> None:
+    """The logits are the untied model's with the present values in both uses; otherwise says which use has the old."""
+    logits = model.logits(IDS)
+    weights = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
+    reference = build(model.subject, UNTIED, weights)
+    if same_numbers(reference.logits(IDS), logits):
+        return
+    lesson = "in a correct tied model look-up and head use one Parameter"
+    for use, stale in (("head", HEAD), ("look-up", EMBEDDING)):
+        reference.load({**weights, stale: old})
+        if same_numbers(reference.logits(IDS), logits):
+            raise CheckFailure(
+                f"{after}, and the {use} still computes with the old values: it has a copy; {lesson}",
+                model.evidence(IDS),
+            )
+    raise CheckFailure(f"{after}, and the logits are not those of its present values; {lesson}", model.evidence(IDS))
+
+
+@check("tying.one_parameter", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
+def one_parameter(subject: Subject) -> None:
+    """A tied model has one vocabulary Parameter, under both names, and ``parameters()`` gives it once.
+
+    Usually broken by copying the embedding into the head, or by a second Parameter over the same storage.
+    """
+    model = build(subject, TIED)
+    require_one(model, "")
+    shared = model.parameters[EMBEDDING]
+    times = sum(parameter is shared for parameter in model.module.parameters())
+    if times != 1:
+        raise CheckFailure(
+            f"the tied weight that get_transformer_lm_weights gives is {times} times in model.parameters();"
+            " an optimiser must find it there, once",
+            model.evidence(),
+        )
+
+
+@check("tying.counted_once", task="transformer_lm", needs=ASSEMBLY, after=["tying.one_parameter"])
+def counted_once(subject: Subject) -> None:
+    """The tied vocabulary matrix is counted once: no other Parameter of its size is in the model.
+
+    Usually broken by a head that keeps its own matrix beside the shared one.
+    """
+    model = build(subject, TIED)
+    named = {id(parameter) for parameter in model.parameters.values()}
+    for name, parameter in model.module.named_parameters():
+        if id(parameter) not in named and parameter.numel() == TIED.vocab_size * TIED.d_model:
+            count = sum(parameter.numel() for parameter in model.module.parameters())
+            raise CheckFailure(
+                f"the tied model has a second vocabulary matrix, {name} of shape {tuple(parameter.shape)}, and so"
+                f" {count} parameters; a correct one has {count - parameter.numel()}, the shared matrix counted once",
+                model.evidence(),
+            )
+
+
+@check(
+    "tying.both_uses",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[*MODEL_WORKS, "tying.one_parameter", "tying.counted_once", "tying.no_scale"],
+)
+def both_uses(subject: Subject) -> None:
+    """Change the one Parameter, and look-up and head both change.
+
+    Usually broken by a head that was filled once, from values that the embedding had then.
+    """
+    require_both_uses(build_tied(subject), "the tied model was built")
+
+
+@check(
+    "tying.no_scale",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["tying.one_parameter", "tying.untied_uses"],
+)
+def no_scale(subject: Subject) -> None:
+    """With equal weights, tied and untied give equal logits: no scale belongs to one mode.
+
+    Usually broken by sqrt(d_model) on the embedding or the logits when tied, as some papers have it.
+    """
+    tied, untied = build_tied(subject), build(subject, UNTIED, tied_weights())
+    first, second = tied.logits(IDS), untied.logits(IDS)
+    if same_numbers(first, second):
+        return
+    ratio = (first / second).flatten()
+    scale = float(ratio.median())
+    if float((ratio - scale).abs().max()) < 1e-3 * abs(scale):
+        what = f"the tied model's logits are the untied model's times {scale:.4g}"
+    else:
+        position = tuple((first - second).abs().amax(-1).flatten().argmax().unsqueeze(0).tolist())
+        row, column = divmod(position[0], IDS.shape[1])
+        what = f"the tied model's logits differ from the untied model's, most in row {row}, position {column}"
+    raise CheckFailure(
+        f"at equal weights {what}; a correct decoder computes the same in both modes, without a scale of its own",
+        tied.evidence(IDS),
+    )
+
+
+def _loss(logits: Tensor) -> Tensor:
+    return (logits * normal(*logits.shape, seed=74)).sum()
+
+
+def _backward(model: BuiltModel) -> None:
+    logits = model.logits(IDS, grad=True)
+    what = "back-propagation through the model that get_transformer_lm built"
+    model.subject.run(what, lambda: _loss(logits).backward(), grad=True, evidence=model.evidence(IDS))
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
+
+
+@check(
+    "tying.gradients",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[
+        "tying.one_parameter",
+        "tying.counted_once",
+        "tying.both_uses",
+        "tying.no_scale",
+        "tying.untied",
+        "tying.untied_uses",
+        "information_flow.arguments_untouched",
+    ],
+)
+def gradients(subject: Subject) -> None:
+    """The gradient of the shared weight is the sum of what look-up and head each send to it.
+
+    Both parts are measured on the untied model at equal weights. Usually broken by a look-up or a head that works on a
+    detached weight, or on a copy that is made anew in each forward.
+    """
+    tied, untied = build_tied(subject), build(subject, UNTIED, tied_weights())
+    for model in (tied, untied):
+        _backward(model)
+    shared = _gradient(tied.parameters[EMBEDDING])
+    look_up, head = (_gradient(untied.parameters[name]) for name in (EMBEDDING, HEAD))
+    if same_numbers(look_up + head, shared):
+        return
+    if same_numbers(head, shared):
+        what = f"the look-up's part is missing: it works on {_detached_or_copied(tied)}"
+    elif same_numbers(look_up, shared):
+        what = f"the head's part is missing: it works on {_detached_or_copied(tied)}"
+    elif not shared.any():
+        what = "it is zero: neither look-up nor head is connected to it"
+    else:
+        token = int((shared - look_up - head).abs().amax(-1).argmax())
+        what = f"it is another one, furthest off in the row of token id {token}"
+    raise CheckFailure(
+        f"the gradient of the tied weight must be the sum of the look-up's and the head's, and {what};"
+        " in a correct tied model both use the Parameter itself",
+        tied.evidence(IDS),
+    )
+
+
+class _CopiesSeen(TorchDispatchMode):
+    """Notices tensors that have the weight's size and values, and memory of their own."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = weight.detach()
+        self.any = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs one operation of PyTorch, below autograd, and looks at its result."""
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.shape == self.weight.shape and not self.any:
+            elsewhere = result.untyped_storage().data_ptr() != self.weight.untyped_storage().data_ptr()
+            self.any = elsewhere and torch.equal(result.detach().to(self.weight), self.weight)
+        return result
+
+
+def _detached_or_copied(model: BuiltModel) -> str:
+    """Which of the two: a forward that copies the weight makes a second tensor of its values, however it does so."""
+    weight = model.parameters[EMBEDDING]
+    token_ids = IDS.to(weight.device, copy=True)
+    seen = _CopiesSeen(weight)
+
+    def forward() -> None:
+        with seen:
+            model.module(token_ids)
+
+    model.subject.run("the model that get_transformer_lm built", forward, grad=True, evidence=model.evidence(IDS))
+    return "a copy that each forward makes" if seen.any else "the weight's values, detached from its gradient"
+
+
+@check("tying.optimiser_step", task="transformer_lm", needs=ASSEMBLY, after=[*MODEL_WORKS, "tying.gradients"])
+def optimiser_step(subject: Subject) -> None:
+    """One step of gradient descent over ``model.parameters()`` moves look-up and head alike.
+
+    Usually broken by a head that is a copy: after the step it still has the old values.
+    """
+    model = build_tied(subject)
+    old = model.parameters[EMBEDDING].detach().clone()
+    _backward(model)
+    with torch.no_grad():  # what SGD does; torch.optim itself takes a second to import
+        for parameter in model.module.parameters():
+            parameter.sub_(0.01 * _gradient(parameter))
+    require_one(model, "after an optimiser step")
+    if torch.equal(old, model.parameters[EMBEDDING]):
+        raise CheckFailure(
+            "an optimiser step over model.parameters() does not move the tied weight; it must be among them and have a"
+            " gradient",
+            model.evidence(),
+        )
+    _require_value(model, old, "an optimiser step was taken")
+
+
+@check("tying.untied", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
+def untied(subject: Subject) -> None:
+    """An untied model has two vocabulary Parameters, and what is written into one does not show in the other.
+
+    Usually broken by tying whatever the flag says, or by two Parameters over one storage.
+    """
+    model = build(subject, UNTIED)
+    embedding, head = model.parameters[EMBEDDING], model.parameters[HEAD]
+    lesson = "with tie_embeddings False a correct model has two matrices that know nothing of each other"
+    if embedding is head:
+        raise CheckFailure(f"the untied model's {EMBEDDING} and {HEAD} are one Parameter; {lesson}", model.evidence())
+    before = head.detach().clone()
+    with torch.no_grad():
+        embedding.add_(1)
+    if not torch.equal(head, before):
+        raise CheckFailure(f"changing the untied model's {EMBEDDING} changes its {HEAD}; {lesson}", model.evidence())
+
+
+@check(
+    "tying.untied_uses",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[*MODEL_WORKS, "tying.untied", "configuration.raw_logits[get_transformer_lm]"],
+)
+def untied_uses(subject: Subject) -> None:
+    """Changing the untied head moves the head's use alone: twice the head, twice the logits; no head, no logits.
+
+    Usually broken by a head that computes with the embedding whatever the flag says.
+    """
+    model = build(subject, UNTIED, make_weights(UNTIED, seed=75))
+    head = model.parameters[HEAD]
+    plain = model.logits(IDS)
+    lesson = "with tie_embeddings False a correct head computes with its own matrix, and the look-up does not"
+    with torch.no_grad():
+        head.mul_(2)
+    if not same_numbers(2 * plain, model.logits(IDS)):
+        raise CheckFailure(
+            f"doubling the untied model's {HEAD} does not double its logits; {lesson}", model.evidence(IDS)
+        )
+    with torch.no_grad():
+        head.zero_()
+    if model.logits(IDS).any():
+        raise CheckFailure(f"the untied model has logits when its {HEAD} is zero; {lesson}", model.evidence(IDS))

@@ -1,0 +1,41 @@
+"""The ``cs336`` command. Each subcommand lives in ``commands/`` and imports what is heavy only when it runs."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cs336_harness.commands.account import account
+from cs336_harness.commands.check import check
+from cs336_harness.commands.defects import defects
+from cs336_harness.commands.explain import explain
+from cs336_harness.commands.handout import handout
+from cs336_harness.commands.hint import hint
+from cs336_harness.commands.watch import watch
+from cs336_harness.commands.writeup import writeup
+from cs336_harness.subject.failures import CannotJudgeError
+
+app = typer.Typer(
+    help="Proves a decoder-only Transformer right before training can hide its defects.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (check, watch, explain, hint, defects, account, writeup, handout):
+    app.command()(command)
+
+
+@app.callback()
+def _root() -> None:
+    """A callback keeps the subcommand's name on the command line even while there is only one."""
+
+
+def main() -> None:
+    """Runs the command line. Exit status 2 and one line on standard error when nothing can be judged."""
+    try:
+        app()
+    except CannotJudgeError as error:
+        print(f"cs336: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,38 @@
+"""``cs336 watch``: the verdict again at each save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def watch(
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="An adapters file, or a repository that holds one; this repository's own when left out."),
+    ] = None,
+    keyword: Annotated[str | None, typer.Option("-k", help="Only checks whose id or task contains this.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that one check may take before it is killed.", min=0.1)] = 10,
+    diagnosis: Annotated[bool, typer.Option(help="Say where a fault is and which known mistake it is.")] = True,
+    fork: Annotated[
+        bool | None, typer.Option("--fork/--no-fork", help="Fork a loaded process per save, or start fresh ones.")
+    ] = None,
+) -> None:
+    """Judge again each time a file is saved: torch stays loaded, and what is affected runs first.
+
+    Keys: Enter judges again, h shows hints, a shows all checks, q quits.
+    """
+    from rich.console import Console
+
+    from cs336_harness.subject.environment import prepare_torch
+
+    prepare_torch()
+    from cs336_harness.places import HOME
+    from cs336_harness.verdict.suite import select
+    from cs336_harness.watch.loop import watch as watch_subject
+
+    select(keyword)  # refuses a wrong -k now, once, and not at each save
+    subject = path if path is not None else HOME
+    watch_subject(Console(), subject, timeout=timeout, keyword=keyword, fork=fork, diagnose=diagnosis)

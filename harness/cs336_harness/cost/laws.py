@@ -1,0 +1,167 @@
+"""What a closed form must agree with: the listed count at many shapes, exactly, and the laws that hold between shapes.
+
+Pure functions of numbers; each returns None, or one line that says what is wrong. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from cs336_harness.contract import FLOP_TERMS
+from cs336_harness.cost.matmuls import count_flops, count_parameters, flops_by_term, list_matmuls, list_weights
+from cs336_harness.cost.units import grouped
+from cs336_harness.shapes import DecoderShape
+
+SHAPES = {
+    "mha": DecoderShape(
+        vocab_size=211, context_length=64, d_model=48, num_layers=3, num_heads=6, num_kv_heads=6, d_ff=128
+    ),
+    "gqa": DecoderShape(
+        vocab_size=211, context_length=64, d_model=48, num_layers=3, num_heads=6, num_kv_heads=2, d_ff=128
+    ),
+    "mqa": DecoderShape(
+        vocab_size=97, context_length=32, d_model=48, num_layers=5, num_heads=8, num_kv_heads=1, d_ff=107
+    ),
+    "gpt2_xl": DecoderShape(
+        vocab_size=50257, context_length=1024, d_model=1600, num_layers=48, num_heads=25, num_kv_heads=25, d_ff=4288
+    ),
+    "llama_3_8b": DecoderShape(
+        vocab_size=128256, context_length=8192, d_model=4096, num_layers=32, num_heads=32, num_kv_heads=8, d_ff=14336
+    ),
+}
+"""Shapes whose sizes all differ, so that no size can stand in for another: MHA, GQA and MQA, small and real."""
+
+_TERM_COMPONENTS = {
+    "attention_projections": ("q_proj", "k_proj", "v_proj", "output_proj"),
+    "attention_scores": ("scores",),
+    "attention_values": ("values",),
+    "feed_forward": ("w1", "w2", "w3"),
+    "lm_head": ("lm_head",),
+}
+
+
+def size_arguments(shape: DecoderShape) -> dict[str, int]:
+    """The six sizes that both accounting entry points take."""
+    names = ("vocab_size", "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff")
+    return {name: getattr(shape, name) for name in names}
+
+
+def parameter_count_fault(shape: DecoderShape, given: Any) -> str | None:
+    """What is wrong with a parameter count of a shape."""
+    true = count_parameters(list_weights(shape))
+    if (fault := _not_an_integer("run_parameter_count", given)) or given == true:
+        return fault
+    tied = "tied" if shape.tie_embeddings else "untied"
+    return (
+        f"run_parameter_count gives {grouped(given)} for {_sizes(shape)}, {tied}; its weights hold {grouped(true)}"
+        f"{_named('parameters', frozenset(), given, shape, 1, shape.context_length)}"
+    )
+
+
+def forward_flops_fault(shape: DecoderShape, batch_size: int, sequence_length: int, given: Any) -> str | None:
+    """What is wrong with the FLOPs by term of a shape: the first term that is not exact, and the mistake it is."""
+    if fault := flops_form_fault(given):
+        return fault
+    multiplies = list_matmuls(shape, batch_size, sequence_length)
+    true = flops_by_term(multiplies)
+    wrong = [term for term in FLOP_TERMS if given[term] != true[term]]
+    if not wrong:
+        return None
+    term = wrong[0]
+    others = f" (and {', '.join(wrong[1:])} wrong too)" if len(wrong) > 1 else ""
+    components = frozenset(_TERM_COMPONENTS[term])
+    return (
+        f"run_forward_flops gives {grouped(given[term])} for {term}{others} at batch {batch_size}, length "
+        f"{sequence_length}, {_sizes(shape)}; its multiplies take {grouped(true[term])}, of "
+        f"{grouped(count_flops(multiplies))} in all"
+        f"{_named('FLOPs', components, given[term], shape, batch_size, sequence_length)}"
+    )
+
+
+def flops_form_fault(given: Any) -> str | None:
+    """Whether this is a dict of exactly the five terms, all of them integers."""
+    if not isinstance(given, Mapping):
+        kind = "nothing (is a return statement missing?)" if given is None else f"a {type(given).__name__}"
+        return f"run_forward_flops returned {kind}; it must return a dict of {', '.join(FLOP_TERMS)}"
+    missing = [term for term in FLOP_TERMS if term not in given]
+    unknown = [str(term) for term in given if term not in FLOP_TERMS]
+    if missing or unknown:
+        said = [f"lacks {', '.join(missing)}"] if missing else []
+        said += [f"has {', '.join(unknown)}, which is no term"] if unknown else []
+        return f"the dict of run_forward_flops {' and '.join(said)}; its keys are {', '.join(FLOP_TERMS)}"
+    faults = (_not_an_integer(f"run_forward_flops[{term!r}]", given[term]) for term in FLOP_TERMS)
+    return next((fault for fault in faults if fault), None)
+
+
+def tying_fault(shape: DecoderShape, untied: int, tied: int) -> str | None:
+    """Tying removes one vocabulary matrix, V·D parameters, and nothing else."""
+    matrix = shape.vocab_size * shape.d_model
+    removed = untied - tied
+    if removed == matrix:
+        return None
+    times = {0: "removes nothing", 2 * matrix: "removes both vocabulary matrices; the shared one still counts once"}
+    what = times.get(removed, f"removes {grouped(removed)} parameters")
+    return f"tying {what} at {_sizes(shape)}: it must remove one matrix of V·D = {grouped(matrix)}"
+
+
+def batch_fault(once: Mapping[str, int], times: int, batched: Mapping[str, int]) -> str | None:
+    """Every term grows with the batch, and no faster."""
+    for term in FLOP_TERMS:
+        if batched[term] != times * once[term]:
+            change = _change(once, batched, term)
+            return f"{times} times the batch must take {times} times the FLOPs; {term} goes from {change}"
+    return None
+
+
+def length_fault(once: Mapping[str, int], doubled: Mapping[str, int]) -> str | None:
+    """Twice the length quadruples the two T² terms and doubles the others."""
+    for term in FLOP_TERMS:
+        factor = 4 if term in ("attention_scores", "attention_values") else 2
+        if doubled[term] != factor * once[term]:
+            why = "every position meets every position" if factor == 4 else "it works on one position at a time"
+            return (
+                f"twice the length must take {factor} times the FLOPs of {term}, since {why}; it goes from "
+                f"{_change(once, doubled, term)}"
+            )
+    return None
+
+
+def _change(before: Mapping[str, int], after: Mapping[str, int], term: str) -> str:
+    ratio = f", {after[term] / before[term]:.4g} times" if before[term] else ""
+    return f"{grouped(before[term])} to {grouped(after[term])}{ratio}"
+
+
+def _not_an_integer(what: str, given: Any) -> str | None:
+    if isinstance(given, int) and not isinstance(given, bool):
+        return None
+    if given is None:
+        return f"{what} returned nothing (is a return statement missing?); it must be an int"
+    return f"{what} is a {type(given).__name__}, {given!r:.60}; it must be an int, exactly (divide with //)"
+
+
+def _sizes(shape: DecoderShape) -> str:
+    return (
+        f"V {shape.vocab_size}, D {shape.d_model}, L {shape.num_layers}, H {shape.num_heads}, "
+        f"KV {shape.num_kv_heads}, F {shape.d_ff}"
+    )
+
+
+def _named(
+    dimension: str,
+    components: frozenset[str],
+    given: int,
+    shape: DecoderShape,
+    batch_size: int,
+    sequence_length: int,
+) -> str:
+    from cs336_harness.writeup.diagnosis import Role, diagnose
+    from cs336_harness.writeup.ledger import EVERYTHING, components_of, true_ledger
+    from cs336_harness.writeup.numbers import Written
+
+    ledger = true_ledger(shape, batch_size, sequence_length)
+    counted = components_of(dimension, components or EVERYTHING)
+    number = Written(str(given), Fraction(given), Fraction(0), dimension, dimension, 0, 0, working=False)
+    hints = diagnose(number, Role(dimension, counted, "model", ledger))
+    return f". {' '.join(hints)}" if hints else ""

@@ -1,0 +1,1 @@
+"""What an instructor hands out: the blank repository, and the closing drills."""

@@ -1,0 +1,233 @@
+"""Experiments on the model entry points, from the simplest to the whole: each rung of a ladder adds one thing.
+
+The first rung on which a subject leaves the oracle says where its fault is, and every rung helps to say which it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from cs336_harness.defects import Place
+from cs336_harness.diagnosis import facts, small_calls
+from cs336_harness.diagnosis.component_ladders import COMPONENT_LADDERS
+from cs336_harness.diagnosis.observing import Experiment
+from cs336_harness.diagnosis.rungs import Ladder, Rung, repeating_ladder, repeats
+from cs336_harness.diagnosis.small_calls import GROUPED, HUGE_THETA, SMALL
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.built_models import build
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CheckFailure
+
+
+def _attention_rungs(make: Callable[..., dict[str, Any]], whole: small_calls.Surgery) -> tuple[Rung, ...]:
+    """Rungs that attention, the block and the model share; ``whole`` silences what is not attention."""
+    return (
+        (
+            "one token",
+            "for a single token, where attention only hands its value over",
+            Place.ATTENTION,
+            lambda: make(time=1, surgery=whole),
+        ),
+        (
+            "equal scores",
+            "when all scores are equal, so that each position takes the mean of what it sees",
+            Place.MASK,
+            lambda: make(surgery=small_calls.uniform),
+        ),
+    )
+
+
+def _unrotated(make: Callable[..., dict[str, Any]], theta: str) -> Callable[[], dict[str, Any]]:
+    return lambda: {**make(surgery=small_calls.unrotated), theta: HUGE_THETA}
+
+
+UNROTATED = "when theta is so large that nothing turns, so that only the content decides"
+
+
+def _sizes(make: Callable[..., dict[str, Any]], whole: small_calls.Surgery) -> tuple[Rung, ...]:
+    return (
+        ("more positions", "with eleven positions", Place.INFORMATION_FLOW, lambda: make(time=11, surgery=whole)),
+        (
+            "full context",
+            "when the input fills the context",
+            Place.INFORMATION_FLOW,
+            lambda: make(time=12, surgery=whole),
+        ),
+        ("as many rows as heads", "with as many rows as heads", Place.HEADS, lambda: make(batch=3, surgery=whole)),
+        ("one row", "with a single row", Place.POST_PROCESSING, lambda: make(batch=1, surgery=whole)),
+    )
+
+
+@functools.cache
+def ladder(entry_point: str) -> Ladder:
+    """The experiments on one of the twelve model entry points."""
+    return (_MODEL_LADDERS[entry_point] if entry_point in _MODEL_LADDERS else COMPONENT_LADDERS[entry_point])()
+
+
+def _attention_ladder() -> Ladder:
+    make = small_calls.attention_call
+    return repeating_ladder(
+        "run_multihead_self_attention",
+        make,
+        *_attention_rungs(make, small_calls.nothing),
+        ("attention", "on five positions", Place.ATTENTION, lambda: make()),
+        *_sizes(make, small_calls.nothing),
+    )
+
+
+def _rotary_attention_ladder() -> Ladder:
+    make = small_calls.rotary_attention_call
+    return repeating_ladder(
+        "run_multihead_self_attention_with_rope",
+        make,
+        *_attention_rungs(make, small_calls.nothing),
+        ("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "theta")),
+        ("attention", "on five positions", Place.POSITIONS, lambda: make()),
+        (
+            "jumping positions",
+            "at positions that jump",
+            Place.POSITIONS,
+            lambda: make(positions=(2, 5, 6, 11, 40)),
+        ),
+        *_sizes(make, small_calls.nothing),
+    )
+
+
+def _block_ladder() -> Ladder:
+    make = small_calls.block_call
+    return repeating_ladder(
+        "run_transformer_block",
+        make,
+        (
+            "silent",
+            "when both sublayers are silenced and only the stream is left",
+            Place.RESIDUAL,
+            lambda: make(surgery=small_calls.silence),
+        ),
+        *_attention_rungs(make, small_calls.only_attention),
+        ("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "theta")),
+        ("attention", "with attention alone", Place.POSITIONS, lambda: make(surgery=small_calls.only_attention)),
+        (
+            "feed-forward",
+            "with the feed-forward alone",
+            Place.FEED_FORWARD,
+            lambda: make(surgery=small_calls.only_feed_forward),
+        ),
+        ("both", "with both sublayers", Place.RESIDUAL, lambda: make()),
+        *_sizes(make, small_calls.nothing),
+    )
+
+
+def model_rungs(make: Callable[..., dict[str, Any]]) -> tuple[Rung, ...]:
+    """The ladder of a whole model, from the bare embedding and head to eleven layers."""
+    three, two = SMALL.replace(num_layers=3), SMALL.replace(num_layers=2)
+    return (
+        (
+            "silent",
+            "when every sublayer is silenced and only embedding, final norm and head are left",
+            Place.FINAL_NORM,
+            lambda: make(time=4, surgery=small_calls.silence),
+        ),
+        *_attention_rungs(make, small_calls.only_attention),
+        ("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "rope_theta")),
+        ("attention", "with attention alone", Place.POSITIONS, lambda: make(surgery=small_calls.only_attention)),
+        (
+            "feed-forward",
+            "with the feed-forward alone",
+            Place.FEED_FORWARD,
+            lambda: make(time=3, surgery=small_calls.only_feed_forward),
+        ),
+        ("one layer", "with one whole layer", Place.RESIDUAL, lambda: make(time=4)),
+        *(
+            (
+                f"layer {layer} of 3 alone",
+                f"when layer {layer} of three is the only one that speaks",
+                Place.LAYERS,
+                functools.partial(make, three, time=3, surgery=small_calls.only_layer(layer)),
+            )
+            for layer in range(3)
+        ),
+        ("three layers", "with three layers", Place.LAYERS, lambda: make(three, time=4)),
+        (
+            "full context of two layers",
+            "with two layers and a full context",
+            Place.INFORMATION_FLOW,
+            lambda: make(two, batch=1, time=12),
+        ),
+        *_sizes(make, small_calls.nothing),
+        ("one token alone", "for one token in one row", Place.POST_PROCESSING, lambda: make(batch=1, time=1)),
+        (
+            "eleven layers",
+            "with eleven layers",
+            Place.LAYERS,
+            lambda: make(SMALL.replace(num_layers=11), batch=1, time=2),
+        ),
+    )
+
+
+def _model_ladder() -> Ladder:
+    return (
+        *repeating_ladder("run_transformer_lm", small_calls.model_call, *model_rungs(small_calls.model_call)),
+        *facts.MODEL_MANNERS,
+    )
+
+
+def _built(arguments: Mapping[str, Any], shape: DecoderShape, subject: Subject) -> torch.Tensor:
+    model = build(subject, shape, arguments["weights"])
+    return model.subject.run("the model", lambda: model.module(arguments["in_indices"].clone()))
+
+
+def _shape_of(arguments: Mapping[str, Any], like: DecoderShape) -> DecoderShape:
+    return like.replace(**{name: arguments[name] for name in ("num_layers", "num_heads", "rope_theta")})
+
+
+@functools.cache
+def built_ladder() -> Ladder:
+    """The experiments on what ``get_transformer_lm`` builds: the model's ladder, then grouped heads and tying."""
+    rungs = []
+    for name, what, place, arguments in model_rungs(small_calls.model_call):
+        rungs.append(_build_rung(name, what, place, arguments, SMALL))
+    grouped = [
+        ("six heads over two", "with six query heads over two key/value heads", GROUPED),
+        ("six heads over one", "with six query heads over one key/value head", GROUPED.replace(num_kv_heads=1)),
+        ("six heads over three", "with six query heads over three key/value heads", GROUPED.replace(num_kv_heads=3)),
+    ]
+    for name, what, shape in grouped:
+        rungs.append(_build_rung(name, what, Place.HEADS, functools.partial(small_calls.model_call, shape), shape))
+    tied = SMALL.replace(tie_embeddings=True)
+    rungs.append(
+        _build_rung("tied", "when it is tied", Place.TYING, functools.partial(small_calls.model_call, tied), tied)
+    )
+
+    def prepare(subject: Subject) -> Callable[[], torch.Tensor]:
+        model = build(subject, SMALL, small_calls.weights_of(SMALL))
+        model.module.eval()
+        return lambda: subject.run("the model", lambda: model.module(small_calls.token_ids(SMALL, 2, 5)))
+
+    return (repeats("get_transformer_lm", prepare), *rungs, *facts.MANNERS)
+
+
+def _build_rung(
+    name: str, what: str, place: Place, arguments: Callable[[], Mapping[str, Any]], like: DecoderShape
+) -> Experiment:
+    cached = functools.cache(arguments)
+
+    def run(subject: Subject) -> torch.Tensor:
+        result = _built(cached(), _shape_of(cached(), like), subject)
+        if not isinstance(result, torch.Tensor):
+            raise CheckFailure("the model returned no tensor")
+        return result
+
+    return Experiment(f"get_transformer_lm: {name}", what, run, place, arguments=cached, shape=like)
+
+
+_MODEL_LADDERS: dict[str, Callable[[], Ladder]] = {
+    "run_multihead_self_attention": _attention_ladder,
+    "run_multihead_self_attention_with_rope": _rotary_attention_ladder,
+    "run_transformer_block": _block_ladder,
+    "run_transformer_lm": _model_ladder,
+}

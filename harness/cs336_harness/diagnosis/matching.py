@@ -1,0 +1,155 @@
+"""Which known mistakes give exactly what a subject shows: single ones first, then pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Iterator
+
+from cs336_harness.defects import Defect, contradiction
+from cs336_harness.diagnosis.observing import RAISED, Defects, Experiment, Observed, expected_of, observe, same
+from cs336_harness.diagnosis.programs import EVERY, QUICK, can_show, candidates, program
+from cs336_harness.subject.calling import Subject
+
+SECONDS_FOR_PAIRS = 8.0
+"""How long pairs are tried for one subject before nothing is claimed."""
+
+SECONDS_FOR_A_BETTER_PAIR = 2.0
+
+
+class Probe:
+    """One subject under experiment. Every experiment is made once.
+
+    ``told`` are the defects that were named so far, each with the check that they were named for; ``answered`` the
+    programs that were asked for what these leave unexplained.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.told: dict[type[Defect], str] = {}
+        self.seconds_for_pairs = SECONDS_FOR_PAIRS
+        self.answered: set[tuple[str, Defects]] = set()
+        self._seen: dict[Experiment, Observed] = {}
+        self._seconds: dict[Experiment, float] = {}
+
+    def see(self, experiment: Experiment) -> Observed:
+        """What the experiment shows of the subject."""
+        if experiment not in self._seen:
+            started = time.perf_counter()
+            self._seen[experiment] = observe(self.subject, experiment)
+            self._seconds[experiment] = time.perf_counter() - started
+        return self._seen[experiment]
+
+    def cost(self, experiment: Experiment) -> float:
+        """Seconds that the experiment took."""
+        self.see(experiment)
+        return self._seconds[experiment]
+
+    def differing(self, name: str) -> list[Experiment]:
+        """The experiments of a program on which the subject is not what the oracle is."""
+        return [experiment for experiment in program(name) if not same(self.see(experiment), experiment)]
+
+    def telling(self, name: str) -> list[Experiment]:
+        """The experiments that say something: all of a program, or the decisive one that differs."""
+        decisive = [e for e in program(name) if e.decisive and self.see(e).text != RAISED and not same(self.see(e), e)]
+        return decisive or [e for e in program(name) if not self.see(e).absent]
+
+    def fits(self, experiments: list[Experiment], *defects: type[Defect]) -> bool:
+        """Whether these defects explain everything that the experiments show."""
+        return all(same(self.see(experiment), experiment, defects) for experiment in experiments)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Match:
+    """The defects that fit. ``together``: only all of them at once; otherwise each of them fits alone."""
+
+    defects: Defects
+    together: bool = False
+
+
+@functools.cache
+def _silent(defect: type[Defect], experiment: Experiment) -> bool:
+    return same(expected_of(experiment, (defect,)), experiment)
+
+
+def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -> Match | None:
+    """The defects that explain a whole program, or None. ``given`` ones are known to be there already."""
+    experiments = probe.telling(name)
+    leaving = [experiment for experiment in experiments if not same(probe.see(experiment), experiment, given)]
+    if not leaving or all(probe.see(experiment).text == RAISED for experiment in experiments):
+        return None
+    order = sorted(leaving, key=probe.cost) + [experiment for experiment in experiments if experiment not in leaving]
+    alone = [
+        defect
+        for defect in candidates(name)
+        if contradiction(defect, *given) is None and probe.fits(order, defect, *given)
+    ]
+    if alone:
+        return Match(tuple(_most_consistent(probe, name, alone)))
+    if not pairs or given:
+        return None
+    found = _first_pair(probe, name, experiments, experiments.index(leaving[0]))
+    return Match(found, together=True) if found else None
+
+
+def _most_consistent(probe: Probe, name: str, alone: list[type[Defect]]) -> list[type[Defect]]:
+    """Of several that fit, those that explain what the other entry points show as well: the cheap ones are asked first,
+    and no more of them than it takes to tell the candidates apart."""
+    for other in (*QUICK, *(every for every in EVERY if every not in QUICK)):
+        if len(alone) < 2:
+            break
+        if other != name and any(can_show(defect, other) for defect in alone):
+            alone = [defect for defect in alone if _explains(probe, defect, other)] or alone
+    return alone
+
+
+def _explains(probe: Probe, defect: type[Defect], name: str) -> bool:
+    return probe.fits(probe.telling(name), *((defect,) if can_show(defect, name) else ()))
+
+
+def _spares_what_is_right(probe: Probe, name: str, defects: Defects) -> bool:
+    """Whether the defects leave alone every single component that the subject has right."""
+    right = [other for other in QUICK if other != name and not probe.differing(other)]
+    return all(
+        probe.fits(probe.telling(other), defect) for other in right for defect in defects if can_show(defect, other)
+    )
+
+
+def _first_pair(probe: Probe, name: str, experiments: list[Experiment], first: int) -> Defects | None:
+    """The first pair that fits, unless a later one also spares the components that are right."""
+    started = time.monotonic()
+    deadline = started + probe.seconds_for_pairs
+    second_best: Defects | None = None
+    for pair, order in _likely_pairs(probe, name, experiments, first):
+        if time.monotonic() > deadline:
+            break
+        if contradiction(*pair) is None and probe.fits(order, *pair):
+            spares = _spares_what_is_right(probe, name, pair)
+            second_best = pair if spares else second_best or pair
+            if spares:
+                break
+            deadline = min(deadline, time.monotonic() + SECONDS_FOR_A_BETTER_PAIR)
+    probe.seconds_for_pairs -= time.monotonic() - started
+    return second_best
+
+
+def _likely_pairs(
+    probe: Probe, name: str, experiments: list[Experiment], first: int
+) -> Iterator[tuple[Defects, list[Experiment]]]:
+    """Pairs to try, each with the experiments in the order that rules it out soonest.
+
+    A defect that explains the first experiment that differs may have a partner that shows only later. Where there is no
+    such defect, both show in that experiment.
+    """
+    here, before = experiments[first], experiments[:first]
+    quiet = [defect for defect in candidates(name) if probe.fits(before, defect)]
+    explaining = [defect for defect in quiet if probe.fits([here], defect)]
+    for defect in explaining:
+        later = next(e for e in experiments if not probe.fits([e], defect))
+        order = [later, here, *before, *(e for e in experiments[first + 1 :] if e is not later)]
+        yield from (((defect, other), order) for other in candidates(name) if other is not defect)
+    loud = [defect for defect in quiet if not _silent(defect, here)]
+    order = [here, *before, *experiments[first + 1 :]]
+    yield from ((pair, order) for pair in itertools.combinations(loud, 2))

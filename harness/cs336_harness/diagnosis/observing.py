@@ -1,0 +1,155 @@
+"""What an experiment shows: a tensor, a plain fact, or that the call raised; and when two observations are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cs336_harness.defects import Defect, Place, adapters_of
+from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, rounding_noise
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
+
+Defects = tuple[type[Defect], ...]
+
+COARSE = 1e-2
+"""Relative difference beyond which no rounding is worth measuring."""
+
+NEARER = 0.2
+"""A defect that rounds to few bits fits when the subject is this much nearer to it than to the oracle, on average:
+float32 itself decides which value falls on which side of a rounding boundary."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Observed:
+    """``value`` when there are numbers, otherwise ``text``: a fact, or that the call raised or is absent."""
+
+    value: Tensor | None = None
+    text: str = ""
+    message: str = ""
+
+    @property
+    def absent(self) -> bool:
+        """Whether the entry point is missing or blank, so that nothing was seen."""
+        return self.text == ABSENT
+
+
+ABSENT = "absent"
+RAISED = "raised"
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One thing to try on a decoder.
+
+    ``run`` gets a subject and returns a tensor or a fact. ``what`` ends the sentence "agrees …" or "differs …".
+    ``place`` is where the fault is when this is the first experiment to show it. A ``decisive`` one makes all later
+    ones of its program meaningless when it differs. ``entry_point`` and ``arguments`` are the call where there is just
+    one; a model that is built has its ``shape`` in place of the entry point. ``code`` is the experiment as text.
+    """
+
+    name: str
+    what: str
+    run: Callable[[Subject], Any]
+    place: Place
+    decisive: bool = False
+    entry_point: str | None = None
+    arguments: Callable[[], Mapping[str, Any]] | None = None
+    shape: DecoderShape | None = None
+    code: tuple[str, ...] = ()
+
+
+def observe(subject: Subject, experiment: Experiment) -> Observed:
+    """What the experiment shows of a subject. Never raises what the subject raises."""
+    try:
+        result = experiment.run(subject)
+    except (AbsentEntryPoint, BlankEntryPoint):
+        return Observed(text=ABSENT)
+    except CheckFailure as failure:
+        return Observed(text=RAISED, message=failure.message)
+    if isinstance(result, Tensor) and result.device.type != "meta":
+        return Observed(value=result.detach().to("cpu", torch.float64))
+    return Observed(text=str(result))
+
+
+@functools.lru_cache(maxsize=20000)
+def expected_of(experiment: Experiment, defects: Defects = ()) -> Observed:
+    """What the experiment shows of the oracle, or of the oracle with some defects."""
+    subject = Subject(adapters_of(*defects), "the reference")
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        return observe(subject, experiment)
+
+
+@functools.lru_cache(maxsize=2000)
+def noise_of(experiment: Experiment, defects: Defects = ()) -> float:
+    """The rounding noise of what the oracle, or a variation of it, shows."""
+    expected = expected_of(experiment, defects).value
+    if expected is None or not expected.numel():
+        return 0.0
+    whole = expected.nan_to_num(0.0, 0.0, 0.0)
+    least = FEW_OPERATIONS * float(whole.abs().max())
+    if experiment.arguments is None:
+        return least
+    adapters, shape = adapters_of(*defects), experiment.shape
+
+    def reference(**arguments: Any) -> Tensor:
+        if shape is None:
+            result = getattr(adapters, experiment.entry_point or "")(**arguments)
+        else:
+            exact = {name: weight.to(torch.float64) for name, weight in arguments["weights"].items()}
+            result = adapters.oracle_class(shape).transformer_lm(exact, arguments["in_indices"])
+        return result.nan_to_num(0.0, 0.0, 0.0)
+
+    arguments = experiment.arguments()
+    positions = arguments.get("token_positions")
+    if positions is not None:
+        least *= max(1, int(positions.max()) // 2)  # a float32 angle is off by its own half unit
+    with Subject(adapters, "the reference").at_home():
+        return max(least, rounding_noise(reference, arguments, whole))
+
+
+FEW_OPERATIONS = 2.0**-23
+"""Rounding noise relative to the largest value, below which none is trusted."""
+
+
+def same(observed: Observed, experiment: Experiment, defects: Defects = ()) -> bool:
+    """Whether rounding explains every difference between what was observed and what some defects (or none) show."""
+    expected = expected_of(experiment, defects)
+    if observed.absent or expected.absent:
+        return True
+    if observed.value is None or expected.value is None:
+        return observed.value is expected.value and observed.text == expected.text
+    if observed.value.shape != expected.value.shape:
+        return False
+    distance = apart(observed.value, expected.value)
+    if distance == 0.0:
+        return True
+    scale = float(expected.value.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.value.numel() else 0.0
+    if not distance <= COARSE * scale + 1e-12:
+        return False
+    if distance <= TOLERANCE_IN_NOISE * noise_of(experiment, defects):
+        return True
+    return any(defect.rounds for defect in defects) and _nearer(observed.value, expected.value, experiment)
+
+
+def _nearer(value: Tensor, coarse: Tensor, experiment: Experiment) -> bool:
+    """By the mean, because one value that falls the other way is a whole step off."""
+    right = expected_of(experiment).value
+    if right is None or right.shape != value.shape:
+        return False
+    return float((value - coarse).abs().mean()) < NEARER * float((value - right).abs().mean())
+
+
+def apart(first: Tensor, second: Tensor) -> float:
+    """The largest difference; infinite when the shapes differ or not the same elements are finite."""
+    if first.shape != second.shape or not bool((first.isfinite() == second.isfinite()).all()):
+        return math.inf
+    difference = (first - second).abs().nan_to_num(0.0, 0.0, 0.0)
+    return float(difference.max()) if difference.numel() else 0.0

@@ -1,0 +1,263 @@
+"""The same checks as pytest tests: options, failure sections, outcomes of their own, and a summary.
+
+A judging test module is a list of :func:`judged_by` and :func:`judged_by_each`; neither holds any logic of its own. The
+outcomes of :mod:`cs336_harness.verdict.suite` become pytest's: a failed check fails; a blank entry point fails, in one
+line; a blocked, skipped or advisory check does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cs336_harness.places import HOME
+from cs336_harness.subject.environment import prepare_torch
+from cs336_harness.subject.failures import CannotJudgeError
+
+SETTINGS = HOME / "pyproject.toml"
+
+STAND_ASIDE = ("tests/basics", "tests/harness", "tests/pages", "tests/references")
+"""Folders whose tests are not about the subject: they stand aside when a subject is given by ``--adapters``."""
+
+WORDS = {
+    "blank": ("blank", "b", ("BLANK", {"yellow": True})),
+    "blocked": ("blocked", "-", ("BLOCKED", {"yellow": True})),
+    "advisory": ("advisory", "!", ("ADVISORY", {"cyan": True})),
+}
+"""Category, letter and word of the outcomes that pytest does not know."""
+
+SUITE = pytest.StashKey[Any]()
+WRITTEN = pytest.StashKey[list[str]]()
+
+
+def judged_by(check_id: str) -> Callable[..., None]:
+    """A pytest test that runs one check on the subject."""
+    from cs336_harness.checks import all_checks
+
+    check = all_checks()[check_id]
+
+    def test(judge: Callable[[str], None]) -> None:
+        judge(check.id)
+
+    for mark in _marks(check):
+        mark(test)
+    return test
+
+
+def judged_by_each(prefix: str) -> Callable[..., None]:
+    """One parametrised pytest test for the checks whose id is ``prefix`` or begins with it."""
+    from cs336_harness.checks import find
+
+    return _judged_by_each(find(prefix))
+
+
+def judged_by_the_rest_of(prefix: str, module: dict[str, Any]) -> Callable[..., None]:
+    """Like :func:`judged_by_each`, without the checks that ``module`` already has a test of its own for."""
+    from cs336_harness.checks import find
+
+    marks = [mark for test in module.values() for mark in getattr(test, "pytestmark", ()) if mark.name == "check"]
+    named = {mark.args[0] for mark in marks}
+    return _judged_by_each([item for item in find(prefix) if item.id not in named])
+
+
+def _judged_by_each(checks: list[Any]) -> Callable[..., None]:
+    if not checks:
+        raise ValueError("no check of that name")
+
+    def test(judge: Callable[[str], None], check_id: str) -> None:
+        judge(check_id)
+
+    parameters = [pytest.param(item.id, id=item.id.partition(".")[2], marks=_marks(item)) for item in checks]
+    return pytest.mark.parametrize("check_id", parameters)(test)
+
+
+def _marks(check: Any) -> list[pytest.MarkDecorator]:
+    names = {check.group, check.task} | ({"attention"} if "attention" in check.task else set())
+    marks = [getattr(pytest.mark, name) for name in sorted(names)]
+    return [*marks, pytest.mark.check(check.id)]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("cs336", "judging a decoder")
+    group.addoption("--adapters", type=Path, metavar="PATH", help="judge this adapters file or repository")
+    group.addoption(
+        "--snapshot-update", action="store_true", help="write again the public snapshots of the tests that run"
+    )
+    group.addoption("--no-diagnosis", action="store_true", help="do not say which known mistake a failure is")
+    group.addoption("--hint", action="store_true", help="say more on each named mistake, step by step")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Starts again from this repository when ``--adapters PATH`` has moved pytest's root to PATH.
+
+    pytest looks for its settings beside the paths on its command line, before it knows which belong to an option.
+    """
+    path, invocation = config.getoption("adapters"), config.invocation_params
+    if path is None or not path.exists() or _at_home(config) or config.option.inifilename is not None:
+        return None
+    if not invocation.dir.is_relative_to(HOME):
+        return None
+    others, arguments = [], iter(invocation.args)
+    for argument in arguments:
+        if argument == "--adapters":
+            next(arguments)
+        elif not str(argument).startswith("--adapters="):
+            others.append(argument)
+    return pytest.main(["-c", str(SETTINGS), "--rootdir", str(HOME), f"--adapters={path.resolve()}", *others])
+
+
+def _at_home(config: pytest.Config) -> bool:
+    return config.inipath == SETTINGS
+
+
+def _idle(config: pytest.Config) -> bool:
+    """Whether this run has nothing to do with judging: another project's tests in the same environment."""
+    return config.getoption("adapters") is None and not _at_home(config)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[WRITTEN] = []
+    if _idle(config):
+        return
+    prepare_torch()
+    from cs336_harness.checks.registry import GROUPS, TASKS
+
+    for name in sorted({*GROUPS, *TASKS, "attention"}):
+        config.addinivalue_line("markers", f"{name}: checks of this group or handout task")
+    config.addinivalue_line("markers", "check(id): the check that a test runs")
+    path = config.getoption("adapters")
+    if path is not None and not path.exists():
+        raise pytest.UsageError(f"--adapters: no such file or directory: {path}")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if _idle(config):
+        return None
+    path = config.getoption("adapters")
+    return f"cs336: judging {path if path is not None else 'adapters.py of this repository'}"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("adapters") is None:
+        return None
+    folders = [config.rootpath / folder for folder in STAND_ASIDE]
+    return True if any(collection_path.is_relative_to(folder) for folder in folders) else None
+
+
+@pytest.fixture(scope="session")
+def suite(request: pytest.FixtureRequest) -> Any:
+    """The suite of the subject that this run judges."""
+    from cs336_harness.subject.loading import load
+    from cs336_harness.verdict.suite import Suite
+
+    try:
+        path = request.config.getoption("adapters")
+        subject = load(path if path is not None else HOME / "adapters.py")
+    except CannotJudgeError as error:
+        pytest.exit(f"cs336: {error}", returncode=2)
+    made = Suite(subject, diagnose=not request.config.getoption("no_diagnosis"))
+    request.config.stash[SUITE] = made
+    return made
+
+
+@pytest.fixture(scope="session")
+def subject(suite: Any) -> Any:
+    """The subject that this run judges."""
+    return suite.subject
+
+
+@pytest.fixture
+def judge(suite: Any, request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Runs one check on the subject and turns what became of it into pytest's words."""
+    from cs336_harness.checks import all_checks
+    from cs336_harness.reference import recipes
+
+    def run(check_id: str) -> None:
+        check = all_checks()[check_id]
+        if check.snapshot is not None and request.config.getoption("snapshot_update"):
+            recipes.update(check.snapshot)
+            request.config.stash[WRITTEN].append(check.snapshot)
+        _tell(suite.result(check), request)
+
+    return run
+
+
+def _tell(result: Any, request: pytest.FixtureRequest) -> None:
+    item = request.node
+    item.user_properties += [("check", result.check.id), ("task", result.check.task), ("outcome", result.outcome)]
+    if result.diagnosis is not None:
+        item.user_properties.append(("diagnosis", result.diagnosis.title))
+        hint = request.config.getoption("hint")
+        item.add_report_section("call", "diagnosis", "\n".join(result.diagnosis.lines(hint=hint)))
+    match result.outcome:
+        case "failed":
+            pytest.fail(
+                "\n".join([result.message, *(f"  {line}" for line in result.failure.evidence.details)]), pytrace=False
+            )
+        case "blank":
+            pytest.fail(result.message, pytrace=False)
+        case "blocked" if _will_run(request, result.blocked_by):
+            pytest.skip(f"blocked by {result.blocked_by}, which fails")
+        case "blocked":
+            pytest.fail(f"blocked by {result.blocked_by}, which fails; run that first", pytrace=False)
+        case "skipped" | "advisory":
+            pytest.skip(result.message)
+
+
+def _will_run(request: pytest.FixtureRequest, check_id: str) -> bool:
+    markers = (item.get_closest_marker("check") for item in request.session.items)
+    return any(marker is not None and marker.args == (check_id,) for marker in markers)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    report = yield
+    if report.when == "call":
+        report.cs336_outcome = dict(report.user_properties).get("outcome")
+    return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> Any:
+    if report.when == "call" and (report.failed or report.skipped):
+        return WORDS.get(getattr(report, "cs336_outcome", None) or "")
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if _idle(config):
+        return
+    from cs336_harness.reference import recipes
+
+    judged = config.stash.get(SUITE, None)
+    write = terminalreporter.write_line
+    _summarise(judged, terminalreporter)
+    written = sorted(set(config.stash[WRITTEN]))
+    if written:
+        write(f"snapshots written: {', '.join(written)}", green=True)
+    for name in recipes.unused():
+        write(f"unused snapshot: nothing makes or reads fixtures/{name}.safetensors; delete it", yellow=True)
+
+
+def _summarise(judged: Any, terminalreporter: Any) -> None:
+    from cs336_harness.verdict.progress import progress_lines
+    from cs336_harness.verdict.report import blank_lines
+
+    results = list(judged.results()) if judged is not None else []
+    blank = blank_lines(results)
+    answers = [report for report in terminalreporter.getreports("blank") if "check" not in dict(report.user_properties)]
+    if answers:
+        blank.append(f"WRITEUP.md lacks {len(answers)} answers; `uv run cs336 writeup` lists them")
+    advisory = [f"{result.check.id}: {result.message}" for result in results if result.outcome == "advisory"]
+    for heading, lines in (("blank, not written yet", blank), ("advisory: reported, never failed", advisory)):
+        if lines:
+            terminalreporter.section(heading, sep="-")
+            for line in lines:
+                terminalreporter.write_line(line)
+    if results:
+        terminalreporter.section("where you stand", sep="-")
+        for line in progress_lines(results, judged.subject.root):
+            terminalreporter.write_line(line)

@@ -1,0 +1,236 @@
+"""The recipes of the public snapshots: which call each holds. Change a size or a seed here, then write them again.
+
+Sizes differ from one another, so that no axis can stand in for another: 4 rows, 6 heads of 8 channels, 3 layers, 12
+positions, width 48. (DESIGN.md, "Inputs that cannot hide a fault".)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cs336_harness.reference import snapshots
+from cs336_harness.reference.snapshots import Recipe
+from cs336_harness.reference.weights import gains, generator, make_token_ids, make_weights, normal
+from cs336_harness.shapes import DecoderShape
+
+PUBLIC_SHAPE = DecoderShape(
+    vocab_size=101,
+    context_length=20,
+    d_model=48,
+    num_layers=3,
+    num_heads=6,
+    num_kv_heads=6,
+    d_ff=128,
+    rope_theta=1000.0,
+)
+"""The public decoder, untied. Its theta is not the usual 10000, so that one written into the code shows."""
+
+PUBLIC_SEED = 7
+WEIGHTS_FILE = "transformer_lm_weights"
+
+ROWS, TIME = 4, 12
+
+
+def public_weights() -> dict[str, Tensor]:
+    """The weights of the public decoder under their canonical names."""
+    return make_weights(PUBLIC_SHAPE, PUBLIC_SEED)
+
+
+def write_public_weights() -> None:
+    """Writes the weights file that the block and model snapshots share."""
+    fields = (
+        "vocab_size",
+        "context_length",
+        "d_model",
+        "num_layers",
+        "num_heads",
+        "num_kv_heads",
+        "d_ff",
+        "rope_theta",
+    )
+    metadata = {name: str(getattr(PUBLIC_SHAPE, name)) for name in fields}
+    snapshots.save(
+        WEIGHTS_FILE, public_weights(), {**metadata, "seed": str(PUBLIC_SEED), "producer": "cs336_harness.inputs"}
+    )
+
+
+def features(*leading: int, width: int = PUBLIC_SHAPE.d_model, seed: int) -> Tensor:
+    """Normal features (*leading, width)."""
+    return normal(*leading, width, seed=PUBLIC_SEED * 100 + seed)
+
+
+def random_mask(*size: int, seed: int) -> Tensor:
+    """A boolean mask, True meaning attend, about two thirds open, in which every query sees at least one key."""
+    mask = torch.rand(*size, generator=generator(seed)) < 2 / 3
+    keys = torch.arange(size[-2]) % size[-1]
+    mask[..., torch.arange(size[-2]), keys] = True
+    return mask
+
+
+def projections(width: int = PUBLIC_SHAPE.d_model) -> dict[str, Tensor]:
+    """The four projection weights of one attention layer under the contract's argument names."""
+    weights = public_weights()
+    names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "output_proj"}
+    return {f"{short}_proj_weight": weights[f"layers.1.attn.{name}.weight"] for short, name in names.items()}
+
+
+def _linear() -> dict[str, Any]:
+    d_in, d_out = PUBLIC_SHAPE.d_model, PUBLIC_SHAPE.d_ff
+    return {
+        "d_in": d_in,
+        "d_out": d_out,
+        "weights": public_weights()["layers.0.ffn.w1.weight"],
+        "in_features": features(ROWS, 7, seed=1),
+    }
+
+
+def _embedding() -> dict[str, Any]:
+    return {
+        "vocab_size": PUBLIC_SHAPE.vocab_size,
+        "d_model": PUBLIC_SHAPE.d_model,
+        "weights": public_weights()["token_embeddings.weight"],
+        "token_ids": make_token_ids(PUBLIC_SHAPE, ROWS, TIME, seed=2),
+    }
+
+
+def _silu() -> dict[str, Any]:
+    return {"in_features": 3 * features(ROWS, TIME, width=10, seed=3)}
+
+
+def _softmax() -> dict[str, Any]:
+    return {"in_features": 3 * features(ROWS, TIME, width=10, seed=4), "dim": -1}
+
+
+def _rmsnorm() -> dict[str, Any]:
+    return {
+        "d_model": PUBLIC_SHAPE.d_model,
+        "eps": 1e-5,
+        "weights": gains(PUBLIC_SHAPE.d_model, seed=5),
+        "in_features": 0.02 * features(ROWS, TIME, seed=6),
+    }
+
+
+def _swiglu() -> dict[str, Any]:
+    weights = public_weights()
+    return {
+        "d_model": PUBLIC_SHAPE.d_model,
+        "d_ff": PUBLIC_SHAPE.d_ff,
+        **{f"{name}_weight": weights[f"layers.1.ffn.{name}.weight"] for name in ("w1", "w2", "w3")},
+        "in_features": features(ROWS, 7, seed=7),
+    }
+
+
+def _rope() -> dict[str, Any]:
+    return {
+        "d_k": PUBLIC_SHAPE.d_head,
+        "theta": PUBLIC_SHAPE.rope_theta,
+        "max_seq_len": PUBLIC_SHAPE.context_length,
+        "in_query_or_key": features(ROWS, TIME, width=PUBLIC_SHAPE.d_head, seed=8),
+        "token_positions": torch.arange(TIME),
+    }
+
+
+def _attention(*leading: int, queries: int = TIME, keys: int = 15, seed: int) -> dict[str, Any]:
+    d_head = PUBLIC_SHAPE.d_head
+    return {
+        "Q": 1.5 * features(*leading, queries, width=d_head, seed=seed),
+        "K": 1.5 * features(*leading, keys, width=d_head, seed=seed + 1),
+        "V": features(*leading, keys, width=d_head, seed=seed + 2),
+        "mask": random_mask(*leading, queries, keys, seed=seed + 3),
+    }
+
+
+def _self_attention() -> dict[str, Any]:
+    return {
+        "d_model": PUBLIC_SHAPE.d_model,
+        "num_heads": PUBLIC_SHAPE.num_heads,
+        **projections(),
+        "in_features": features(ROWS, TIME, seed=20),
+    }
+
+
+def _self_attention_with_rope() -> dict[str, Any]:
+    return {
+        **_self_attention(),
+        "max_seq_len": PUBLIC_SHAPE.context_length,
+        "theta": PUBLIC_SHAPE.rope_theta,
+        "token_positions": torch.arange(TIME)[None],
+    }
+
+
+def _block() -> dict[str, Any]:
+    shape = PUBLIC_SHAPE
+    prefix = "layers.0."
+    return {
+        "d_model": shape.d_model,
+        "num_heads": shape.num_heads,
+        "d_ff": shape.d_ff,
+        "max_seq_len": shape.context_length,
+        "theta": shape.rope_theta,
+        "weights": {key.removeprefix(prefix): w for key, w in public_weights().items() if key.startswith(prefix)},
+        "in_features": 0.5 * features(ROWS, TIME, seed=21),
+    }
+
+
+def _model(time: int) -> dict[str, Any]:
+    shape = PUBLIC_SHAPE
+    return {
+        **shape.call_arguments(),
+        "weights": public_weights(),
+        "in_indices": make_token_ids(shape, ROWS, time, seed=22),
+    }
+
+
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("linear", "run_linear", _linear),
+        Recipe("embedding", "run_embedding", _embedding),
+        Recipe("silu", "run_silu", _silu),
+        Recipe("softmax", "run_softmax", _softmax),
+        Recipe("rmsnorm", "run_rmsnorm", _rmsnorm),
+        Recipe("swiglu", "run_swiglu", _swiglu),
+        Recipe("rope", "run_rope", _rope),
+        Recipe(
+            "scaled_dot_product_attention",
+            "run_scaled_dot_product_attention",
+            lambda: _attention(ROWS, seed=9),
+        ),
+        Recipe(
+            "4d_scaled_dot_product_attention",
+            "run_scaled_dot_product_attention",
+            lambda: _attention(ROWS, 3, seed=14),
+        ),
+        Recipe("multihead_self_attention", "run_multihead_self_attention", _self_attention),
+        Recipe(
+            "multihead_self_attention_with_rope", "run_multihead_self_attention_with_rope", _self_attention_with_rope
+        ),
+        Recipe("transformer_block", "run_transformer_block", _block, WEIGHTS_FILE, "layers.0."),
+        Recipe("transformer_lm", "run_transformer_lm", lambda: _model(13), WEIGHTS_FILE),
+        Recipe("transformer_lm_truncated_input", "run_transformer_lm", lambda: _model(7), WEIGHTS_FILE),
+        Recipe("transformer_lm_full_context", "run_transformer_lm", lambda: _model(20), WEIGHTS_FILE),
+        Recipe("transformer_lm_one_token", "run_transformer_lm", lambda: _model(1), WEIGHTS_FILE),
+    )
+}
+"""Every public snapshot by name."""
+
+
+def update(name: str) -> None:
+    """Writes one snapshot again from its recipe, with the weights file that it shares with others."""
+    recipe = RECIPES[name]
+    if recipe.weights_file is not None:
+        write_public_weights()
+    snapshots.write(recipe)
+
+
+FROZEN = ("huggingface_llama",)
+"""Fixtures that another program wrote and that no recipe can: ``tests/references/freeze.py``."""
+
+
+def unused() -> list[str]:
+    """Names of files in ``fixtures/`` that nothing makes."""
+    known = {*RECIPES, WEIGHTS_FILE, *FROZEN}
+    return sorted(path.stem for path in snapshots.FIXTURES.glob("*.safetensors") if path.stem not in known)

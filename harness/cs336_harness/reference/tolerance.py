@@ -1,0 +1,159 @@
+"""Tolerances, and what a mismatch says.
+
+**Noise.** Float32 keeps 24 bits, so every input of a computation already stands for an interval of half a unit in its
+last place. The noise of a result is how far it moves, at most, when every input (weights too) is pushed to a random end
+of that interval, plus the rounding of the result itself. It is measured on the float64 oracle for each comparison: a
+long sum or a deep model earns a wider noise by its own arithmetic, not by a guess.
+
+**Tolerance.** A correct float32 decoder rounds after every operation, not only at its inputs, and in an order of its
+own. The errors of the variations that are correct (fused or explicit attention, sqrt or rsqrt, either order of a matrix
+multiply, complex rotary numbers) stay under a fifth of :data:`TOLERANCE_IN_NOISE` times the noise, and every defect
+that can change an output lies ten tolerances or more away; ``benchmarks/tolerances.py`` prints both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cs336_harness.reference.weights import generator
+from cs336_harness.subject.failures import CheckFailure, Evidence
+
+TOLERANCE_IN_NOISE = 16.0
+"""Largest error that passes, as a multiple of the noise."""
+
+HALF_UNIT: dict[torch.dtype, float] = {
+    torch.float64: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.bfloat16: 2.0**-9,
+    torch.float16: 2.0**-12,
+}
+"""Half a unit in the last place, relative, of each dtype."""
+
+NOISE_SEEDS = (1, 2)
+WORST_SHOWN = 3
+
+
+def perturbed(value: Any, half_unit: float, draw: torch.Generator) -> Any:
+    """The argument with every floating element moved to one end of its rounding interval; anything else as it is."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        signs = torch.randint(0, 2, value.shape, generator=draw, dtype=torch.float64) * 2 - 1
+        return value.detach().to(torch.float64) * (1 + half_unit * signs)
+    if isinstance(value, Mapping):
+        return {name: perturbed(item, half_unit, draw) for name, item in value.items()}
+    return value
+
+
+def rounding_noise(
+    reference: Callable[..., Tensor],
+    arguments: Mapping[str, Any],
+    expected: Tensor,
+    dtype: torch.dtype = torch.float32,
+) -> float:
+    """The noise of ``expected = reference(**arguments)`` in ``dtype``: one number, in the result's own unit."""
+    half_unit = HALF_UNIT[dtype]
+    moved = 0.0
+    for seed in NOISE_SEEDS:
+        shaken = reference(**perturbed(arguments, half_unit, generator(seed)))
+        moved = max(moved, _largest((shaken - expected).abs()))
+    return moved + half_unit * _largest(expected.abs())
+
+
+def _largest(tensor: Tensor) -> float:
+    return float(tensor.max()) if tensor.numel() else 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far one tensor lies from what was expected, in its own unit and in multiples of the noise."""
+
+    actual: Tensor
+    expected: Tensor
+    noise: float
+    axes: tuple[str, ...]
+
+    @property
+    def errors(self) -> Tensor:
+        """Absolute error of each element, float64; an element that is not a number counts as infinitely wrong."""
+        errors = (self.actual.to(torch.float64) - self.expected).abs()
+        return errors.nan_to_num(nan=math.inf, posinf=math.inf)
+
+    @property
+    def error_in_noise(self) -> float:
+        """The largest error as a multiple of the noise."""
+        largest = _largest(self.errors)
+        if self.noise == 0:
+            return 0.0 if largest == 0 else math.inf
+        return largest / self.noise
+
+    @property
+    def agrees(self) -> bool:
+        """Whether rounding explains every difference."""
+        return self.error_in_noise <= TOLERANCE_IN_NOISE
+
+    def place(self, index: tuple[int, ...]) -> str:
+        """An index in words: ``row 1, position 4, channel 7``."""
+        names = self.axes[-len(index) :] if index else ()
+        names = ("axis",) * (len(index) - len(names)) + names
+        return ", ".join(f"{name} {number}" for name, number in zip(names, index, strict=True)) or "the only element"
+
+    def wrong(self) -> Iterator[tuple[int, ...]]:
+        """Where rounding does not explain the difference, in order."""
+        for index in (self.errors > TOLERANCE_IN_NOISE * self.noise).nonzero().tolist():
+            yield tuple(index)
+
+    def details(self) -> list[str]:
+        """The mismatch for a person: counts, errors, the worst places."""
+        errors = self.errors
+        differs = errors > TOLERANCE_IN_NOISE * self.noise
+        finite = errors[errors.isfinite()]
+        mean = float(finite.mean()) if finite.numel() else math.inf
+        lines = [
+            f"shape {tuple(errors.shape)}: {int(differs.sum())} of {errors.numel()} elements differ",
+            f"largest error {_largest(errors):.3g}, mean {mean:.3g}",
+            f"the largest is {self.error_in_noise:.3g} times the rounding noise {self.noise:.2g};"
+            f" {TOLERANCE_IN_NOISE:g} times is allowed",
+        ]
+        for flat in errors.flatten().argsort(descending=True)[:WORST_SHOWN].tolist():
+            index = unravelled(flat, errors.shape)
+            if bool(differs[index]):
+                got, wanted = float(self.actual[index]), float(self.expected[index])
+                lines.append(f"{self.place(index)}: got {got:.6g}, must be {wanted:.6g}")
+        return lines
+
+
+def unravelled(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    """Where element number ``flat`` stands. (``torch.unravel_index`` imports for half a second.)"""
+    index = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        index.append(place)
+    return tuple(reversed(index))
+
+
+def require_close(
+    what: str,
+    actual: Tensor,
+    expected: Tensor,
+    noise: float,
+    axes: tuple[str, ...] = ("row", "position", "channel"),
+    evidence: Evidence | None = None,
+) -> float:
+    """The error in multiples of the noise; raises :class:`CheckFailure` with the whole picture when it is too large.
+
+    ``what`` begins the message (``run_rmsnorm with eps 0.1``); ``axes`` names the last axes of the result.
+    """
+    comparison = Comparison(actual.detach().to("cpu"), expected.detach(), noise, axes)
+    if comparison.agrees:
+        return comparison.error_in_noise
+    evidence = evidence or Evidence()
+    evidence.details = comparison.details()
+    evidence.error_in_noise = comparison.error_in_noise
+    evidence.actual, evidence.expected = comparison.actual, comparison.expected
+    first = comparison.place(next(comparison.wrong()))
+    raise CheckFailure(f"{what} differs from the reference, first at {first}", evidence)

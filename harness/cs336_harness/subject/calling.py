@@ -1,0 +1,309 @@
+"""The subject: whatever is being judged, known only through the entry points of its adapters module.
+
+A call gives the subject its own copy of every argument, takes nothing on trust about what comes back, and turns
+whatever goes wrong into one clear line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import os
+import textwrap
+import traceback
+from collections.abc import Callable, Generator, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.places import PACKAGE
+from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
+
+Result = TypeVar("Result")
+
+
+MESSAGE_WIDTH = 300
+"""How much of the text of a subject's own exception is shown."""
+
+
+def own_copy(value: Any) -> Any:
+    """A copy that the subject may consume: tensors cloned, dicts copied, everything else as it is."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {name: own_copy(item) for name, item in value.items()}
+    return value
+
+
+def is_own_file(file: str, root: Path) -> bool:
+    """Whether a file is one of the subject's: under its ``root``, neither installed there nor the harness's own."""
+    path = Path(file)
+    return (
+        path.is_relative_to(root.resolve()) and "site-packages" not in path.parts and not path.is_relative_to(PACKAGE)
+    )
+
+
+def own_frames(frames: Iterable[traceback.FrameSummary], root: Path) -> list[traceback.FrameSummary]:
+    """The frames that lie in the subject's own files, outermost first."""
+    return [frame for frame in frames if is_own_file(frame.filename, root)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Visit:
+    """PyTorch's global state before and after one call of the subject, as the subject left it."""
+
+    default_dtype: tuple[torch.dtype, torch.dtype]
+    grad_enabled: tuple[bool, bool]
+    rng_state: tuple[Tensor, Tensor]
+
+    @property
+    def drew_random_numbers(self) -> bool:
+        """Whether the global generator moved."""
+        return not torch.equal(*self.rng_state)
+
+
+class TorchState(NamedTuple):
+    """What PyTorch keeps for the whole process and a subject may change."""
+
+    default_dtype: torch.dtype
+    default_device: torch.device
+    grad_enabled: bool
+    rng: Tensor
+
+    @classmethod
+    def current(cls) -> TorchState:
+        """As it is now."""
+        return cls(
+            torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), torch.get_rng_state()
+        )
+
+    def restore(self) -> None:
+        """Puts it back."""
+        torch.set_default_dtype(self.default_dtype)
+        torch.set_grad_enabled(self.grad_enabled)
+        torch.set_rng_state(self.rng)
+        if torch.get_default_device() != self.default_device:
+            torch.set_default_device(None if self.default_device.type == "cpu" else self.default_device)
+
+
+@contextlib.contextmanager
+def torch_state_kept() -> Generator[None, None, None]:
+    """Leaves PyTorch's state for the whole process as found."""
+    before = TorchState.current()
+    try:
+        yield
+    finally:
+        before.restore()
+
+
+@dataclasses.dataclass(slots=True)
+class Output:
+    """What a subject prints: ``shown`` as it comes, or hidden and counted."""
+
+    shown: bool = False
+    hidden_lines: int = 0
+
+    @contextlib.contextmanager
+    def caught(self) -> Generator[None, None, None]:
+        """Keeps standard output to itself, unless it is to be shown."""
+        if self.shown:
+            yield
+            return
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                yield
+        finally:
+            self.hidden_lines += len(printed.getvalue().splitlines())
+
+
+def _working_directory() -> Path | None:
+    """Where we are; None when that folder was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
+class Subject:
+    """A decoder behind its entry points.
+
+    ``module`` is anything with the entry points as attributes: an imported ``adapters.py`` or an object. ``name`` is
+    what messages call it; ``root`` is the directory that its files live under and that calls run in (None for an
+    object). ``output`` is what becomes of its prints.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType | Any,
+        name: str,
+        root: Path | None = None,
+        path: Path | None = None,
+        output: Output | None = None,
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.root = root
+        self.path = path
+        self.output = output or Output()
+        self.last_visit: Visit | None = None
+
+    @property
+    def short_name(self) -> str:
+        """The file's path within the subject's own directory; the name where there is none."""
+        return str(self.path.relative_to(self.root)) if self.path is not None and self.root is not None else self.name
+
+    def has(self, entry_point: str) -> bool:
+        """Whether the module defines the entry point, filled in or blank."""
+        return callable(getattr(self.module, entry_point, None))
+
+    def state(self, entry_point: str) -> str:
+        """``absent``, ``blank`` (its whole body raises ``NotImplementedError``) or ``filled``. Calls nothing."""
+        if not self.has(entry_point):
+            return "absent"
+        code = getattr(inspect.unwrap(getattr(self.module, entry_point)), "__code__", None)
+        if code is None:
+            return "filled"
+        loads_nothing_else = set(code.co_names) <= {"NotImplementedError"}
+        return "blank" if "NotImplementedError" in code.co_names and loads_nothing_else else "filled"
+
+    @contextlib.contextmanager
+    def at_home(self) -> Generator[None, None, None]:
+        """Runs in the subject's directory, and leaves PyTorch's global state as found.
+
+        What the subject prints is hidden unless :attr:`output` shows it. What it had made of that state is kept in
+        :attr:`last_visit`.
+        """
+        before, directory = TorchState.current(), _working_directory()
+        try:
+            if self.root is not None:
+                os.chdir(self.root)
+            with self.output.caught():
+                yield
+        finally:
+            if directory is not None:
+                os.chdir(directory)
+            after = TorchState.current()
+            before.restore()
+            self.last_visit = Visit(
+                (before.default_dtype, after.default_dtype),
+                (before.grad_enabled, after.grad_enabled),
+                (before.rng, after.rng),
+            )
+
+    def invoke(self, entry_point: str, *, copy: bool = True, grad: bool = False, **arguments: Any) -> Any:
+        """Calls an entry point and returns whatever it returns.
+
+        ``copy`` hands over copies of the arguments; ``grad`` leaves autograd on. Raises :class:`AbsentEntryPoint`,
+        :class:`BlankEntryPoint`, or :class:`CheckFailure` with the subject's own traceback, trimmed to its files.
+        """
+        point = ENTRY_POINTS[entry_point]
+        if not self.has(entry_point):
+            raise AbsentEntryPoint(entry_point, self.short_name)
+        given = {name: own_copy(value) for name, value in arguments.items()} if copy else dict(arguments)
+        positional = [given.pop(name) for name in point.arguments[: point.positional]]
+        function = getattr(self.module, entry_point)
+        self._require_signature(entry_point, function, positional, given)
+        evidence = Evidence(entry_point=entry_point, arguments=dict(arguments))
+        return self.run(entry_point, lambda: function(*positional, **given), grad=grad, evidence=evidence)
+
+    def run(
+        self, what: str, function: Callable[[], Result], *, grad: bool = False, evidence: Evidence | None = None
+    ) -> Result:
+        """What ``function`` returns: any code of the subject's, run as :meth:`invoke` runs an entry point.
+
+        ``what`` begins the message when it raises; ``evidence.entry_point`` is what counts as blank when the subject
+        itself raises ``NotImplementedError``.
+        """
+        evidence = evidence or Evidence()
+        try:
+            with torch.set_grad_enabled(grad), self.at_home():
+                return function()
+        except (CheckFailure, AbsentEntryPoint, BlankEntryPoint, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # sys.exit() and pytest.skip() are no Exception
+            blank = isinstance(error, NotImplementedError) and self._raised_by_subject(error)
+            if blank and evidence.entry_point is not None:
+                raise BlankEntryPoint(evidence.entry_point) from None
+            raise self._failure(what, error, evidence) from error
+
+    def call(
+        self, entry_point: str, *, shape: tuple[int, ...], copy: bool = True, grad: bool = False, **arguments: Any
+    ) -> Tensor:
+        """Calls an entry point that returns one tensor, and checks everything about it but its values.
+
+        The result is a finite floating tensor of ``shape`` on the CPU, in the dtype that the subject chose.
+        """
+        result = self.invoke(entry_point, copy=copy, grad=grad, **arguments)
+        evidence = Evidence(entry_point=entry_point, arguments=dict(arguments))
+        return self.checked(entry_point, result, shape, evidence)
+
+    def checked(self, what: str, result: Any, shape: tuple[int, ...], evidence: Evidence | None = None) -> Tensor:
+        """``result``, on the CPU, if it is a finite floating tensor of ``shape``; :class:`CheckFailure` otherwise."""
+        evidence = evidence or Evidence()
+        if not isinstance(result, Tensor):
+            kind = "nothing (is a return statement missing?)" if result is None else f"a {type(result).__name__}"
+            raise CheckFailure(f"{what} returned {kind}; it must return a tensor of shape {shape}", evidence)
+        if tuple(result.shape) != tuple(shape):
+            raise WrongShape(f"{what} returned shape {tuple(result.shape)}; it must return {tuple(shape)}", evidence)
+        if not result.is_floating_point():
+            raise CheckFailure(
+                f"{what} returned dtype {_dtype(result)}; it must return floating-point numbers", evidence
+            )
+        if result.device.type == "meta":
+            raise CheckFailure(f"{what} returned a tensor on the meta device, which holds no numbers", evidence)
+        result = result if result.device.type == "cpu" else result.to("cpu")
+        not_finite = ~result.detach().isfinite()
+        if bool(not_finite.any()):
+            first = tuple(not_finite.nonzero()[0].tolist())
+            value = "NaN" if bool(result[first].isnan()) else "an infinity"
+            count = f"{int(not_finite.sum())} of {result.numel()} elements"
+            raise CheckFailure(f"{what} returned {value} in {count}, the first at {first}", evidence)
+        return result
+
+    def _require_signature(
+        self, entry_point: str, function: Any, positional: list[Any], given: Mapping[str, Any]
+    ) -> None:
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            return
+        try:
+            signature.bind(*positional, **given)
+        except TypeError:
+            takes = ", ".join(signature.parameters)
+            expected = ", ".join(ENTRY_POINTS[entry_point].arguments)
+            raise CheckFailure(
+                f"{entry_point} takes ({takes}); the contract calls it with ({expected})",
+                Evidence(entry_point=entry_point),
+            ) from None
+
+    def own_frames(self, error: BaseException) -> list[traceback.FrameSummary]:
+        """The frames of a traceback that lie in the subject's own files."""
+        frames = traceback.extract_tb(error.__traceback__)
+        return frames if self.root is None else own_frames(frames, self.root)
+
+    def _raised_by_subject(self, error: BaseException) -> bool:
+        """Whether a ``raise`` in the subject's files is the source; PyTorch's own C++ errors leave no frame behind."""
+        frames, own = traceback.extract_tb(error.__traceback__), self.own_frames(error)
+        return bool(own) and own[-1] == frames[-1] and (frames[-1].line or "").startswith("raise")
+
+    def _failure(self, what: str, error: BaseException, evidence: Evidence) -> CheckFailure:
+        text = textwrap.shorten(str(error), MESSAGE_WIDTH, placeholder=" …")
+        message = f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")
+        for frame in self.own_frames(error)[-6:]:
+            place = frame.filename
+            if self.root is not None:
+                place = os.path.relpath(frame.filename, self.root)
+            evidence.details.append(f"{place}:{frame.lineno} in {frame.name}: {frame.line}")
+        return CheckFailure(message, evidence)
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,76 @@
+"""How a check says no: the exceptions that a check may raise and the evidence that travels with them. Imports no
+torch."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator
+from typing import Any
+
+
+@dataclasses.dataclass(slots=True)
+class Evidence:
+    """What a failed check saw. Everything is optional; a diagnosis uses what is there.
+
+    ``details`` are lines for a person, already worded. ``actual`` and ``expected`` are tensors of one shape.
+    ``entry_point`` and ``arguments`` are the call that went wrong, as it was made. ``influence`` is an
+    :class:`~cs336_harness.reference.influence.InfluenceMap` where the failure is about which token reaches which
+    logits.
+    """
+
+    details: list[str] = dataclasses.field(default_factory=list)
+    error_in_noise: float | None = None
+    entry_point: str | None = None
+    arguments: dict[str, Any] | None = None
+    actual: Any = None
+    expected: Any = None
+    influence: Any = None
+
+
+class CheckFailure(AssertionError):
+    """The subject does not do what the contract says. The message's first line says what, in a learner's words.
+
+    ``after`` are ids of checks that explain this very failure where they fail too, beside those the check builds on
+    always: a call that raises says nothing new in a second check, a wrong number in it may.
+    """
+
+    def __init__(self, message: str, evidence: Evidence | None = None, after: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.evidence = evidence or Evidence()
+        self.after = after
+
+
+class WrongShape(CheckFailure):
+    """A call returned a tensor of another shape."""
+
+
+@contextlib.contextmanager
+def explained_by(*checks: str) -> Generator[None]:
+    """A failure inside says nothing new when one of ``checks`` fails too."""
+    try:
+        yield
+    except CheckFailure as failure:
+        failure.after = (*failure.after, *checks)
+        raise
+
+
+class BlankEntryPoint(Exception):
+    """The entry point is not written yet: it raised ``NotImplementedError``."""
+
+    def __init__(self, entry_point: str) -> None:
+        super().__init__(f"{entry_point} is blank: it raises NotImplementedError")
+        self.entry_point = entry_point
+
+
+class AbsentEntryPoint(Exception):
+    """The adapters module has no such function."""
+
+    def __init__(self, entry_point: str, subject: str) -> None:
+        super().__init__(f"{entry_point} is not defined in {subject}")
+        self.entry_point = entry_point
+
+
+class CannotJudgeError(Exception):
+    """Nothing can be judged: the subject does not load, or the call was wrong. The text is one clear line."""

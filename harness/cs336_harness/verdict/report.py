@@ -1,0 +1,259 @@
+"""A suite's results for a person (a terminal) and for a program (JSON)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from cs336_harness.checks.registry import TASKS
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import BlankEntryPoint, CannotJudgeError
+from cs336_harness.subject.loading import provenance
+from cs336_harness.verdict.progress import progress_lines
+from cs336_harness.verdict.suite import Result, summary
+
+MARKS = {"passed": "✓", "failed": "✗", "blank": "○", "blocked": "·", "skipped": "-", "advisory": "!"}
+STYLES = {
+    "passed": "green",
+    "failed": "bold red",
+    "blank": "yellow",
+    "blocked": "dim",
+    "skipped": "dim",
+    "advisory": "cyan",
+}
+
+
+def subject_line(subject: Subject) -> str:
+    """Which subject is being judged, in one line."""
+    return f"judging {subject.name}{provenance(subject)}"
+
+
+def to_json(subject: Subject, results: Sequence[Result]) -> dict[str, Any]:
+    """The result for a program; the shape is DESIGN.md's, "Command line"."""
+    return {
+        "subject": subject.name,
+        "summary": summary(results),
+        "checks": [result.to_json() for result in results],
+    }
+
+
+def write_json(data: dict[str, Any], path: Path) -> None:
+    """Writes a JSON result through a temporary file, so that a reader never sees half of one."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(json.dumps(data, indent=2, allow_nan=False, default=str) + "\n")
+    os.replace(unfinished, path)
+
+
+@contextlib.contextmanager
+def errors_written(json_path: Path | None, subject: Path) -> Generator[None]:
+    """Writes into the JSON file why nothing could be judged, so that a loop over submissions has one for each."""
+    try:
+        yield
+    except CannotJudgeError as error:
+        if json_path is not None:
+            write_json({"subject": str(subject), "error": str(error)}, json_path)
+        raise
+
+
+def print_report(
+    console: Console,
+    results: Sequence[Result],
+    seconds: float,
+    *,
+    verbose: bool = False,
+    hint: bool = False,
+    root: Path | None = None,
+) -> None:
+    """The whole verdict: a row for each task, then every failure in full, then one line that sums up.
+
+    ``root`` is where the subject's written answer is looked for.
+    """
+    console.print(_task_table(results), crop=False)
+    if verbose:
+        console.print(_check_table(results))
+    for result in results:
+        if result.outcome == "failed":
+            console.print(
+                failure_block(result, [other for other in results if other.blocked_by == result.check.id], hint)
+            )
+    _print_short(console, results, "advisory", "advisory (reported, never failed)")
+    _print_blank(console, results)
+    _print_skipped(console, results)
+    console.print(_summary_line(results, seconds))
+    print_progress(console, results, root)
+
+
+def print_progress(console: Console, results: Sequence[Result], root: Path | None = None) -> None:
+    """Where the learner stands."""
+    for line in progress_lines(results, root):
+        console.print(Text(line, "green" if line.startswith("  ✓") else ""))
+
+
+def hidden_output_line(subject: Subject) -> str | None:
+    """How much the subject printed that was not shown; None when nothing was."""
+    number = subject.output.hidden_lines
+    lines, were = ("line", "was") if number == 1 else ("lines", "were")
+    return f"{number} {lines} that the subject printed {were} hidden; -s shows them" if number else None
+
+
+def counts_line(results: Sequence[Result]) -> Text:
+    """How many checks came out each way, in marks."""
+    text = Text()
+    for outcome, number in summary(results).items():
+        if number:
+            text.append(f"{MARKS[outcome]} {number}  ", STYLES[outcome])
+    return text
+
+
+def _task_table(results: Sequence[Result]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
+    table.add_column("task")
+    table.add_column("handout", justify="right")
+    table.add_column("checks")
+    table.add_column("largest error", justify="right")
+    for task, section in TASKS.items():
+        own = [result for result in results if result.check.task == task]
+        if own:
+            errors = [r.error_in_noise for r in own if r.error_in_noise is not None and r.outcome == "passed"]
+            largest = f"{max(errors):.2g} × noise" if errors else ""
+            table.add_row(task, f"§{section}", counts_line(own), Text(largest, "dim"))
+    return table
+
+
+def _check_table(results: Sequence[Result]) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False)
+    for result in results:
+        mark = Text(MARKS[result.outcome], STYLES[result.outcome])
+        table.add_row(mark, Text(result.check.id), Text(f"{1000 * result.seconds:.0f} ms", "dim"))
+    return Padding(table, (1, 0, 0, 0))
+
+
+def failure_block(result: Result, blocked: Sequence[Result] = (), hint: bool = False) -> RenderableType:
+    """One failure in full: what is wrong, where, how to see it; then the numbers, and which checks wait for it.
+
+    Where a known mistake explains the numbers, its words come before them.
+    """
+    diagnosis, numbers = _diagnosis_block(result, hint), _numbers_block(result)
+    named = result.diagnosis is not None and result.diagnosis.named
+    heading = Text.assemble(("✗ ", "bold red"), (result.check.id, "bold"), ("  ", ""), (result.check.title, "dim"))
+    parts = [heading, *(diagnosis + numbers if named else numbers + diagnosis)]
+    if blocked:
+        parts.append(Padding(Text(_blocked_line(blocked), "dim"), (0, 0, 0, 2)))
+    return Padding(Group(*parts), (1, 0, 0, 0))
+
+
+def _diagnosis_block(result: Result, hint: bool) -> list[RenderableType]:
+    if result.diagnosis is None:
+        return []
+    first, *others = result.diagnosis.lines(hint=hint)
+    style = "red" if result.diagnosis.named else ""
+    return [Padding(Text(first, style), (0, 0, 0, 2)), *(Padding(Text(line), (0, 0, 0, 2)) for line in others)]
+
+
+def _numbers_block(result: Result) -> list[RenderableType]:
+    style = "" if result.diagnosis is not None and result.diagnosis.named else "red"
+    block: list[RenderableType] = [Padding(Text(result.message, style), (0, 0, 0, 2))]
+    if result.failure is not None:
+        block += [Padding(Text(line), (0, 0, 0, 4)) for line in result.failure.evidence.details]
+    return block
+
+
+def _blocked_line(blocked: Sequence[Result]) -> str:
+    shown = ", ".join(result.check.id for result in blocked[:4])
+    more = f" and {len(blocked) - 4} more" if len(blocked) > 4 else ""
+    return (
+        f"{len(blocked)} checks wait for this one: {shown}{more}"
+        if len(blocked) > 1
+        else f"waits for this one: {shown}"
+    )
+
+
+def _print_short(console: Console, results: Sequence[Result], outcome: str, heading: str) -> None:
+    own = [result for result in results if result.outcome == outcome]
+    if own:
+        console.print(Text(f"\n{heading}", STYLES[outcome]))
+    for result in own:
+        line = Text.assemble((f"  {MARKS[outcome]} ", STYLES[outcome]), f"{result.check.id}: {result.message}")
+        console.print(line)
+
+
+def _print_blank(console: Console, results: Sequence[Result]) -> None:
+    lines = blank_lines(results)
+    if lines:
+        console.print(Text("\nblank, not written yet", STYLES["blank"]))
+    for line in lines:
+        console.print(Text.assemble((f"  {MARKS['blank']} ", STYLES["blank"]), line))
+
+
+def blank_lines(results: Sequence[Result]) -> list[str]:
+    """One line for each blank entry point: which, and how many checks wait for it."""
+    waiting = Counter(
+        name
+        for result in results
+        if result.outcome == "blank"
+        for name, state in result.states.items()
+        if state == "blank"
+    )
+    return [
+        f"{BlankEntryPoint(name)} ({number} check{'s' * (number > 1)} wait{'s' * (number == 1)})"
+        for name, number in waiting.items()
+    ]
+
+
+def _print_skipped(console: Console, results: Sequence[Result]) -> None:
+    reasons: dict[str, int] = {}
+    for result in results:
+        if result.outcome == "skipped":
+            reasons[result.message] = reasons.get(result.message, 0) + 1
+    if reasons:
+        console.print(Text("\nskipped", STYLES["skipped"]))
+    for reason, number in reasons.items():
+        console.print(Text(f"  - {reason} ({number} check{'s' * (number > 1)})", "dim"))
+
+
+def _summary_line(results: Sequence[Result], seconds: float) -> Text:
+    style = "bold red" if any(result.stops_exit_zero for result in results) else "bold green"
+    line = Text.assemble("\n", (verdict_line(results), style), "\n")
+    for outcome, number in summary(results).items():
+        if number:
+            line.append(f"{MARKS[outcome]} {number} {outcome}  ", STYLES[outcome])
+    return line.append(f"in {seconds:.1f} s", "dim")
+
+
+def verdict_line(results: Sequence[Result]) -> str:
+    """What was shown, and never more than was run."""
+    counts = summary(result for result in results if not result.check.advisory)
+    required = sum(counts.values())
+    if counts["failed"] or counts["blocked"]:
+        return f"{counts['failed']} of {required} required checks failed" + (
+            f", {counts['blocked']} more wait for them" if counts["blocked"] else ""
+        )
+    if counts["blank"]:
+        return f"{counts['blank']} of {required} required checks wait for blank entry points"
+    if counts["skipped"]:
+        return "every required check that could run passed"
+    return "all required checks passed"
+
+
+def write_plots(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Writes the influence map of every failure that has one as a PNG; gives the files."""
+    from cs336_harness.reference.influence import write_influence_plot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for result in results:
+        if result.failure is not None and result.failure.evidence.influence is not None:
+            path = folder / f"{result.check.id.replace('[', '-').rstrip(']')}.png"
+            write_influence_plot(result.failure.evidence.influence, path)
+            written.append(path)
+    return written

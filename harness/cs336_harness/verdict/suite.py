@@ -1,0 +1,250 @@
+"""Runs checks on a subject and keeps one structured result for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from cs336_harness.checks import Check, all_checks
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CannotJudgeError, CheckFailure, Evidence
+from cs336_harness.subject.time_limit import time_limit
+
+Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
+OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "blank", "blocked", "skipped", "advisory")
+"""What can become of a check.
+
+``blank``: an entry point that it needs is not written yet. ``blocked``: it fails, and so does a check that it builds
+on. ``skipped``: the module does not define an entry point that it needs. ``advisory``: it fails and may.
+"""
+
+
+@dataclasses.dataclass(slots=True)
+class Result:
+    """What became of one check."""
+
+    check: Check
+    outcome: Outcome
+    seconds: float = 0.0
+    message: str = ""
+    blocked_by: str | None = None
+    error_in_noise: float | None = None
+    failure: CheckFailure | None = None
+    diagnosis: Any = None
+    states: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Each entry point that the check needs: ``absent``, ``blank`` or ``filled``."""
+
+    @property
+    def stops_exit_zero(self) -> bool:
+        """Whether it keeps the subject from being right."""
+        return self.outcome in ("failed", "blank", "blocked")
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape of DESIGN.md, "Command line"."""
+        return {
+            "id": self.check.id,
+            "task": self.check.task,
+            "outcome": self.outcome,
+            "seconds": round(self.seconds, 4),
+            "message": self.message,
+            "details": list(self.failure.evidence.details) if self.failure else [],
+            "blocked_by": self.blocked_by,
+            "error_in_noise": _or_none_if_infinite(self.error_in_noise),
+            "diagnosis": self.diagnosis.to_json() if self.diagnosis is not None else None,
+        }
+
+
+def _or_none_if_infinite(number: float | None) -> float | None:
+    """JSON has no infinity."""
+    return number if number is not None and math.isfinite(number) else None
+
+
+class Suite:
+    """The checks of one subject. Results are kept: asking for a check twice, or for one it builds on, runs it once.
+
+    ``diagnose`` says whether failures are diagnosed, or those of which checks. ``before_diagnosis`` hears of each
+    failure before its diagnosis, which takes longer. A check that runs longer than ``timeout`` seconds fails, and
+    whatever needs the same entry point waits for it.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        diagnose: bool | Callable[[Check], bool] = True,
+        before_diagnosis: Callable[[Result], None] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.subject = subject
+        self.diagnose = diagnose
+        self._before_diagnosis = before_diagnosis
+        self._timeout = timeout
+        self._endless: dict[str, str] = {}
+        self._results: dict[str, Result] = {}
+        self._under_way: set[str] = set()
+
+    def run(self, checks: Iterable[Check]) -> Iterator[Result]:
+        """The result of each check in turn."""
+        for check in checks:
+            yield self.result(check)
+
+    def results(self) -> Iterator[Result]:
+        """Everything that has been run so far."""
+        return iter(self._results.values())
+
+    def result(self, check: Check) -> Result:
+        """What becomes of the check. The checks it builds on are run first, but only if it fails."""
+        known = self._results.get(check.id)
+        if known is None:
+            self._under_way.add(check.id)
+            try:
+                known = self._results[check.id] = self._judge(check)
+            finally:
+                self._under_way.remove(check.id)
+        return known
+
+    def _judge(self, check: Check) -> Result:
+        started = time.perf_counter()
+        states = {name: self.subject.state(name) for name in check.needs}
+        result = self._attempt(check, states)
+        result.states = states
+        result.seconds = time.perf_counter() - started
+        if result.failure is None:
+            return result
+        if isinstance(result.failure.__cause__, TimeoutError):  # its causes might not end either
+            result.outcome = "advisory" if check.advisory else "failed"
+            return result
+        result.blocked_by = self._root_cause(check, result.failure)
+        if result.blocked_by is not None:
+            result.diagnosis = self._second_mistake(check, result.failure)
+            result.outcome = "blocked" if result.diagnosis is None else "failed"
+            result.blocked_by = result.blocked_by if result.diagnosis is None else None
+        elif check.advisory:
+            result.outcome = "advisory"
+        elif self._wants_diagnosis(check):
+            if self._before_diagnosis is not None:
+                self._before_diagnosis(result)
+            result.diagnosis = self._diagnosis(check, result.failure)
+        return result
+
+    def _attempt(self, check: Check, states: dict[str, str]) -> Result:
+        for name, state in states.items():
+            if state == "absent":
+                return Result(check, "skipped", message=str(AbsentEntryPoint(name, self.subject.short_name)))
+        for name, state in states.items():
+            if state == "blank":
+                return Result(check, "blank", message=str(BlankEntryPoint(name)))
+        for name in check.needs:
+            if name in self._endless:
+                return Result(check, "blocked", message=f"{name} does not end", blocked_by=self._endless[name])
+        try:
+            with time_limit(self._timeout):
+                return Result(check, "passed", error_in_noise=check(self.subject))
+        except AbsentEntryPoint as absent:
+            return Result(check, "skipped", message=str(absent))
+        except BlankEntryPoint as blank:
+            states[blank.entry_point] = "blank"
+            return Result(check, "blank", message=str(blank))
+        except CheckFailure as failure:
+            if isinstance(failure.__cause__, TimeoutError) and failure.evidence.entry_point is not None:
+                self._endless[failure.evidence.entry_point] = check.id
+            error = failure.evidence.error_in_noise
+            return Result(check, "failed", message=failure.message, error_in_noise=error, failure=failure)
+        except CannotJudgeError:
+            raise
+        except Exception as error:
+            return self._our_own_fault(check, error)
+
+    @staticmethod
+    def _our_own_fault(check: Check, error: Exception) -> Result:
+        """A check that breaks ends neither the run nor the other checks; nor does it pass."""
+        message = f"the check itself broke, with {type(error).__name__}: {error}; report this bug of the harness"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+        failure = CheckFailure(message, Evidence(details=[place]))
+        return Result(check, "failed", message=message, failure=failure)
+
+    def _root_cause(self, check: Check, failure: CheckFailure) -> str | None:
+        """The first failing check that this one or its failure builds on, followed to its own root."""
+        for other in (*check.after, *failure.after):
+            if other in self._under_way:  # two failures that name each other: the one asked for first stands
+                continue
+            before = self.result(all_checks()[other])
+            if before.outcome == "failed":
+                return before.check.id
+            if before.outcome == "blocked":
+                return before.blocked_by
+        return None
+
+    def _wants_diagnosis(self, check: Check) -> bool:
+        return self.diagnose(check) if callable(self.diagnose) else self.diagnose
+
+    def _second_mistake(self, check: Check, failure: CheckFailure) -> Any:
+        """A mistake that would make a blocked check fail even if the check that it builds on passed."""
+        if check.advisory or self._endless or not self._wants_diagnosis(check):
+            return None
+        from cs336_harness.diagnosis import diagnose_blocked
+
+        return diagnose_blocked(self.subject, check, failure)
+
+    def _diagnosis(self, check: Check, failure: CheckFailure) -> Any:
+        from cs336_harness.diagnosis import diagnose_check
+
+        with time_limit(self._timeout):
+            return diagnose_check(self.subject, check, failure)
+
+
+def summary(results: Iterable[Result]) -> dict[str, int]:
+    """How many checks came out each way, every outcome named."""
+    counts = Counter(result.outcome for result in results)
+    return {outcome: counts[outcome] for outcome in OUTCOMES}
+
+
+def select(expression: str | None) -> list[Check]:
+    """The checks that ``-k`` means: words joined by ``and``, ``or``, ``not``, each a part of an id or task.
+
+    Raises:
+        CannotJudgeError: it is no such expression, or selects no check.
+    """
+    checks = list(all_checks().values())
+    if not expression:
+        return checks
+    any_of = _alternatives(expression)
+    chosen = [check for check in checks if _matches(any_of, f"{check.id} {check.task}".lower())]
+    if not chosen:
+        raise CannotJudgeError(f"-k {expression!r} selects no check; `cs336 explain` lists their ids")
+    return chosen
+
+
+def _alternatives(expression: str) -> list[list[tuple[str, bool]]]:
+    """What ``or`` separates; each alternative is words that must, or must not, be there."""
+    any_of: list[list[tuple[str, bool]]] = [[]]
+    wanted, word_follows = True, True
+    for word in expression.lower().split():
+        joins = word in ("and", "or")
+        if joins == word_follows or (word == "not" and not word_follows) or set(word) & set("()"):
+            break
+        if word == "not":
+            wanted = not wanted
+        elif joins:
+            any_of += [[]] if word == "or" else []
+            word_follows = True
+        else:
+            any_of[-1].append((word, wanted))
+            wanted, word_follows = True, False
+    else:
+        if not word_follows:
+            return any_of
+    raise CannotJudgeError(
+        f"-k {expression!r}: give words joined by and, or, not; no parentheses, such as 'rope or softmax'"
+    )
+
+
+def _matches(any_of: list[list[tuple[str, bool]]], text: str) -> bool:
+    return any(all((word in text) is wanted for word, wanted in all_of) for all_of in any_of)

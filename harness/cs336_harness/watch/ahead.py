@@ -1,0 +1,39 @@
+"""What a fork server works out while it is idle, so that each judge finds it done: results that harness code keeps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from cs336_harness.checks import all_checks
+from cs336_harness.checks.comparing import REFERENCE
+from cs336_harness.checks.registry import TASKS
+from cs336_harness.contract import MODEL_ENTRY_POINTS
+from cs336_harness.diagnosis.observing import expected_of, noise_of
+from cs336_harness.diagnosis.programs import EVERY, candidates, program
+from cs336_harness.subject.calling import Subject
+from cs336_harness.verdict.progress import entry_points_of
+
+PREPARED = ("components", "assembly", "slow_oracle", "configuration")
+"""Groups of checks that keep what the oracle gave. The others keep nothing, or take the oracle too long."""
+
+
+def work_ahead() -> Iterator[None]:
+    """One short step at a time: what the oracle gives for checks and for diagnoses, then what known mistakes show."""
+    oracle = Subject(REFERENCE, "the oracle")
+    for check in all_checks().values():
+        if check.group in PREPARED:
+            with contextlib.suppress(Exception):
+                check(oracle)
+            yield
+    for name in EVERY:
+        for experiment in program(name):
+            expected_of(experiment)
+            noise_of(experiment)
+        yield
+    in_order = (name for task in TASKS for name in entry_points_of(task) if name in MODEL_ENTRY_POINTS)
+    for name in in_order:
+        for defect in candidates(name):
+            for experiment in program(name):
+                expected_of(experiment, (defect,))
+            yield

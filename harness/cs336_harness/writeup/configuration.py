@@ -1,0 +1,242 @@
+"""The configuration that a write-up states: the sizes that every number of it is held against."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from cs336_harness.cost.tally import BYTES_PER_VALUE, refuse_impossible
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.writeup.document import Document, Passage, TableBlock
+
+SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "num_kv_heads", "d_ff")
+_OPTIONAL = ("num_kv_heads",)
+
+_NAMES = {
+    "vocab_size": r"vocab(?:ulary)?(?:[ _]size)?|n_vocab",
+    "context_length": r"(?:max(?:imum)?[ _])?(?:context|ctx|sequence|seq)(?:[ _](?:length|len|size|window))?|n_ctx",
+    "num_layers": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:transformer )?(?:layers?|blocks)",
+    "d_model": r"d_?model|model[ _](?:dim(?:ension)?|width)|(?:hidden|embedding)[ _](?:size|dim(?:ension)?)|width",
+    "num_heads": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:attention |query )?heads",
+    "num_kv_heads": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:kv|key/value|key-value)[ _-]heads?",
+    "d_ff": r"d_?ff|(?:ffn|feed[- ]?forward)[ _](?:width|dim(?:ension)?|size)|ffn_dim",
+    "batch_size": r"batch(?:[ _]size)?",
+}
+_LETTERS = {
+    "V": "vocab_size",
+    "T": "context_length",
+    "S": "context_length",
+    "L": "num_layers",
+    "D": "d_model",
+    "d": "d_model",
+    "H": "num_heads",
+    "h": "num_heads",
+    "F": "d_ff",
+    "f": "d_ff",
+    "B": "batch_size",
+}
+_INTEGER = r"(?<![\d,.])(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?!\d)(?!,\d{3}|\.\d)(?!\s*[×*·/^+-]\s*[\d(A-Za-z])(?![\w])"
+_ANY_NAME = "|".join(f"(?P<{key}>{pattern})" for key, pattern in _NAMES.items())
+_STATED = re.compile(
+    rf"(?<![\w/])(?:{_ANY_NAME})(?![\w])\s*(?:\(\s*`?\w+`?\s*\)|,\s*\w\b)?\s*[:=]\s*{_INTEGER}", re.IGNORECASE
+)
+_LETTER_STATED = re.compile(rf"(?<![\w/])([VTSLDdHhFfB])\s*=\s*{_INTEGER}")
+_LABEL = re.compile(rf"\W*(?:{_ANY_NAME})\W*(?:\(?[VTSLDdHhFfBK]\)?)?\W*", re.IGNORECASE)
+_LABEL_LETTER = re.compile(r"\W*([VTSLDdHhFfB])\W*")
+_PROSE = (
+    ("num_layers", re.compile(rf"{_INTEGER}[ -](?:transformer )?(?:layers?|blocks)\b", re.I)),
+    ("num_heads", re.compile(rf"{_INTEGER}[ -](?:attention |query )?heads\b", re.I)),
+    ("vocab_size", re.compile(rf"vocab(?:ulary)?(?:[ _]size)? (?:of |is )?{_INTEGER}", re.I)),
+    ("context_length", re.compile(rf"context(?:[ _]length)? (?:of |is )?{_INTEGER}", re.I)),
+    ("d_model", re.compile(rf"d_model (?:of |is )?{_INTEGER}|width (?:of |is )?{_INTEGER}", re.I)),
+    ("d_ff", re.compile(rf"d_ff (?:of |is )?{_INTEGER}", re.I)),
+)
+_TIED = re.compile(
+    r"(?:tie_embeddings|tied(?: embeddings)?|tie_word_embeddings|weight[ _]tying|embeddings?\s+tied)\W*?[:=|]\W*"
+    r"(true|yes|tied|false|no|none|untied|off|on)\b",
+    re.I,
+)
+_DTYPE = re.compile(
+    r"(?:dtype|precision|parameter type|data type)\W*?[:=|]\W*"
+    r"(float64|float32|fp32|single|float16|fp16|half|bfloat16|bf16)",
+    re.I,
+)
+_DTYPES = {"fp32": "float32", "single": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Configuration:
+    """What the write-up is about: a shape, the batch, and the dtype of its parameters."""
+
+    shape: DecoderShape
+    batch_size: int = 1
+    dtype: str = "float32"
+
+    @property
+    def bytes_per_value(self) -> int:
+        """Bytes of one parameter."""
+        return BYTES_PER_VALUE[self.dtype]
+
+
+def read_configuration(document: Document) -> Configuration:
+    """The configuration stated outside (d) and (e), which are about other models.
+
+    Raises:
+        ValueError: none is stated, a size is missing or stated twice with two values, or the sizes make no decoder.
+    """
+    main = [block for block in document.blocks if block.part not in ("d", "e")]
+    found = _Found()
+    for block in main:
+        found.read(block)
+    sizes = found.agreed()
+    missing = [name for name in SIZES if name not in sizes and name not in _OPTIONAL]
+    if len(missing) == len(SIZES) - len(_OPTIONAL):
+        raise ValueError(
+            "states no configuration, so there is nothing to check it against: add a table with "
+            + ", ".join(name for name in SIZES if name not in _OPTIONAL)
+        )
+    if missing:
+        raise ValueError(f"states a configuration without {', '.join(missing)}; add what is missing")
+    shape = DecoderShape(
+        **{"num_kv_heads": sizes["num_heads"], **{name: sizes[name] for name in SIZES if name in sizes}},
+        tie_embeddings=found.tied or False,
+    )
+    try:
+        refuse_impossible(shape)
+    except ValueError as error:
+        raise ValueError(f"states a configuration that makes no decoder: {error}") from error
+    return Configuration(shape, sizes.get("batch_size", 1), found.dtype or "float32")
+
+
+def row_configurations(block: TableBlock) -> dict[str, dict[str, int]]:
+    """Row name -> the sizes it states, of a table whose columns are sizes; empty for any other table."""
+    columns = {index: key for index, cell in enumerate(block.header) if (key := size_named(cell.text))}
+    if len(columns) < 2:
+        return {}
+    rows: dict[str, dict[str, int]] = {}
+    for row in block.rows:
+        sizes = {}
+        for index, key in columns.items():
+            if index < len(row.cells) and (value := _integer(row.cells[index].text)) is not None:
+                sizes[key] = value
+        if sizes:
+            rows[row.cells[0].text.strip().lower()] = sizes
+    return rows
+
+
+def sizes_in(text: str) -> dict[str, int]:
+    """The sizes that a text states as name and value, by their long names or their letters."""
+    sizes = {_LETTERS[match.group(1)]: _number(match.group(2)) for match in _statements(_LETTER_STATED, text)}
+    sizes |= dict(_tuples(text))
+    sizes |= {_key(match): _number(match.group(match.re.groups)) for match in _statements(_STATED, text)}
+    return sizes
+
+
+def size_named(label: str) -> str | None:
+    """The size that a table's label names and nothing else: ``vocab_size``, "Layers", "`D`"."""
+    label = label.replace("`", "").replace("\\", "").strip()
+    if match := _LABEL.fullmatch(label):
+        return _key(match)
+    if match := _LABEL_LETTER.fullmatch(label):
+        return _LETTERS[match.group(1)]
+    return None
+
+
+def _statements(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Names with a value. A name that ends a product, as in 2 * d_model * vocab_size = ..., states no size."""
+    for match in pattern.finditer(text):
+        if not re.search(r"[*×·/+^-]\s*$", text[: match.start()]):
+            yield match
+
+
+def _tuples(text: str) -> Iterator[tuple[str, int]]:
+    """Sizes that are stated together: (V, T, L, D, F) = (50257, 1024, 48, 1600, 4288)."""
+    for names, values in re.findall(r"\(([A-Za-z_,\s]+)\)\s*=\s*\(([\d,\s]+)\)", text):
+        letters = [name.strip() for name in names.split(",")]
+        numbers = re.findall(r"\d{1,3}(?:,\d{3})+(?!\d)|\d+", values)
+        if len(letters) == len(numbers):
+            for letter, number in zip(letters, numbers, strict=True):
+                if key := size_named(letter):
+                    yield key, _number(number)
+
+
+class _Found:
+    """What was stated where. Long names are believed before letters, and letters before prose."""
+
+    def __init__(self) -> None:
+        self.statements: tuple[dict[str, list[tuple[int, int]]], ...] = ({}, {}, {})
+        self.tied: bool | None = None
+        self.dtype: str | None = None
+
+    def read(self, block: Passage | TableBlock) -> None:
+        if isinstance(block, TableBlock):
+            self._read_table(block)
+            return
+        text = block.content.text
+        for match in _statements(_STATED, text):
+            self._state(0, _key(match), _number(match.group(match.re.groups)), block.line)
+        for key, value in _tuples(text):
+            self._state(1, key, value, block.line)
+        for match in _statements(_LETTER_STATED, text):
+            self._state(1, _LETTERS[match.group(1)], _number(match.group(2)), block.line)
+        for key, pattern in _PROSE:
+            if match := pattern.search(text):
+                self._state(2, key, _number(next(group for group in match.groups() if group)), block.line)
+        self._read_words(text)
+
+    def _read_table(self, block: TableBlock) -> None:
+        rows = [(block.line, block.header), *((row.line, row.cells) for row in block.rows)]
+        named = {size_named(cells[0].text) for _, cells in rows} - {None}
+        for line, cells in rows if len(named) >= 3 else ():
+            key = size_named(cells[0].text) if len(cells) > 1 else None
+            self._read_words(" | ".join(cell.text for cell in cells))
+            if key is None:
+                continue
+            for cell in cells[1:]:
+                if (value := _integer(cell.text)) is not None:
+                    self._state(0, key, value, line)
+                    break
+        if len(block.rows) == 1:
+            for sizes in row_configurations(block).values():
+                for key, value in sizes.items():
+                    self._state(0, key, value, block.rows[0].line)
+
+    def _read_words(self, text: str) -> None:
+        if match := _TIED.search(text):
+            self.tied = match.group(1).lower() in ("true", "yes", "tied", "on")
+        if match := _DTYPE.search(text):
+            name = match.group(1).lower()
+            self.dtype = _DTYPES.get(name, name)
+
+    def _state(self, kind: int, key: str, value: int, line: int) -> None:
+        self.statements[kind].setdefault(key, []).append((value, line))
+
+    def agreed(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for kind, statements in enumerate(self.statements):
+            for key, stated in statements.items():
+                if key in sizes:
+                    continue
+                value, line = stated[0]
+                other = next((item for item in stated if item[0] != value), None)
+                if other is not None and kind < 2:
+                    raise ValueError(
+                        f"contradicts itself: {key} is {value:,} on line {line} and {other[0]:,} on line {other[1]}; "
+                        "keep one"
+                    )
+                sizes[key] = value
+        return sizes
+
+
+def _key(match: re.Match[str]) -> str:
+    return next(name for name in _NAMES if match.group(name))
+
+
+def _integer(cell: str) -> int | None:
+    match = re.match(rf"\W*{_INTEGER}", cell.strip())
+    return _number(match.group(1)) if match else None
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))

@@ -1,0 +1,205 @@
+"""The questions that a write-up answers, each right, wrong or missing: what a grade is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from fractions import Fraction
+from pathlib import Path
+
+from cs336_harness.cost.units import grouped, percent
+from cs336_harness.writeup.configuration import Configuration, read_configuration
+from cs336_harness.writeup.consequences import added_up, in_the_model, multiply_lines, partition, with_consequences
+from cs336_harness.writeup.document import Document, Passage, read_document, read_text
+from cs336_harness.writeup.judging import MISSING, RIGHT, UNRECOGNISED, WRONG, Finding, judge_claims
+from cs336_harness.writeup.ledger import BLOCK, EVERYTHING, GROUPS, MATMULS, components_of, true_ledger
+from cs336_harness.writeup.mentions import find_mentions
+from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS
+
+QUESTIONS: dict[str, str] = {
+    "a.parameters": "(a) trainable parameters in total",
+    "a.memory": "(a) memory to load them",
+    **{f"b.{name}": f"(b) multiply {name}" for name in MATMULS},
+    "b.total": "(b) FLOPs of one forward pass",
+    "b.sum": "(b) the lines add up to the total",
+    "c.largest": "(c) what costs most",
+    "numbers": "every other number",
+}
+"""Id -> title of everything that is asked; (d) and (e) are judged under ``numbers`` and may be left out."""
+
+_SUPERLATIVE = re.compile(
+    r"\b(?:most|largest|biggest|greatest|highest|dominat\w+|dominant|majority|main|mainly|bulk|expensive|costl(?:y|iest)"
+    r"|over half|more than half)\b",
+    re.I,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """One question's verdict, with the findings that answer it and a line that says what is the matter."""
+
+    question: str
+    verdict: str
+    findings: tuple[Finding, ...]
+    message: str
+
+    @property
+    def title(self) -> str:
+        """The question in words."""
+        return QUESTIONS.get(self.question, "(b) matrix multiplies")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Judgement:
+    """A whole write-up, judged."""
+
+    configuration: Configuration
+    findings: tuple[Finding, ...]
+    answers: dict[str, Answer]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong or missing."""
+        return all(answer.verdict == RIGHT for answer in self.answers.values())
+
+
+def judge_file(path: Path) -> Judgement:
+    """The judgement of a file. Raises ValueError, one clear line, for a file that cannot be judged."""
+    text = read_text(path)
+    try:
+        return judge_text(text)
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from error
+
+
+def judge_text(text: str) -> Judgement:
+    """The judgement of a text. Raises ValueError when it states no configuration, or two."""
+    document = read_document(text)
+    configuration = read_configuration(document)
+    findings = with_consequences(judge_claims(document, configuration))
+    answers = [
+        _total(findings, "a.parameters", PARAMETERS, ("a",)),
+        _total(findings, "a.memory", BYTES, ("a",)),
+        *_multiplies(findings),
+        _total(findings, "b.total", FLOPS, ("b",)),
+    ]
+    answers.append(_sum(findings, answers[-1]))
+    answers.append(_largest(document, findings, configuration))
+    answers.append(_others(findings, answers))
+    return Judgement(configuration, tuple(findings), {answer.question: answer for answer in answers})
+
+
+def _total(findings: list[Finding], question: str, dimension: str, parts: tuple[str, ...]) -> Answer:
+    whole = components_of(dimension, EVERYTHING)
+    found = [
+        finding
+        for finding in findings
+        if finding.role is not None
+        and finding.role.dimension == dimension
+        and finding.role.components == whole
+        and finding.claim.part not in ("d", "e")
+    ]
+    in_part = [finding for finding in found if finding.claim.part in parts]
+    found = in_part or [finding for finding in found if finding.claim.part is None] or found
+    if not found:
+        return Answer(question, MISSING, (), f"No number was found for it. {_WHERE[question]}")
+    return _answer(question, found)
+
+
+_WHERE = {
+    "a.parameters": "Write it with its unit: '... parameters'.",
+    "a.memory": "Write it with its unit: bytes, GB or GiB.",
+    "b.total": "Write it with its unit, FLOPs, in a row or a sentence that says 'total'.",
+}
+
+
+def _answer(question: str, found: list[Finding]) -> Answer:
+    wrong = [finding for finding in found if finding.verdict == WRONG]
+    return Answer(question, WRONG if wrong else RIGHT, tuple(found), "")
+
+
+def _multiplies(findings: list[Finding]) -> list[Answer]:
+    lines = multiply_lines(findings)
+    answers = []
+    for name in MATMULS:
+        covering = [finding for finding in lines if finding.role is not None and name in finding.role.components]
+        if not covering:
+            message = "No line with its FLOPs was found; a line may stand for several multiplies together."
+            answers.append(Answer(f"b.{name}", MISSING, (), message))
+            continue
+        narrowest = min(len(finding.role.components) for finding in covering if finding.role)
+        answers.append(_answer(f"b.{name}", [f for f in covering if f.role and len(f.role.components) == narrowest]))
+    return answers
+
+
+def _sum(findings: list[Finding], total: Answer) -> Answer:
+    lines = partition(multiply_lines(findings))
+    covered = frozenset().union(*(finding.role.components for finding in lines if finding.role))
+    absent = [name for name in MATMULS if name not in covered]
+    if absent or not total.findings:
+        what = f"the lines leave out {', '.join(absent)}" if absent else "there is no total"
+        return Answer("b.sum", MISSING, (), f"Nothing to add up: {what}.")
+    added, slack = added_up(lines)
+    for stated in total.findings:
+        number = stated.claim.number
+        if abs(number.value - added) > slack + number.step / 2:
+            message = (
+                f"The lines add up to {grouped(round(added))}, the total on line {stated.line} says {number.text}: "
+                f"{_difference(number.value - added, lines)}."
+            )
+            return Answer("b.sum", WRONG, tuple(lines), message)
+    return Answer("b.sum", RIGHT, tuple(lines), f"The lines add up to {grouped(round(added))}.")
+
+
+def _difference(difference: Fraction, lines: list[Finding]) -> str:
+    if wrong := sorted({finding.line for finding in lines if finding.verdict == WRONG}):
+        return f"correct line{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))} first"
+    for finding in lines:
+        value, _ = in_the_model(finding)
+        if abs(abs(difference) - value) * 1000 <= value:
+            verb = "leaves out" if difference < 0 else "counts twice"
+            return f"it {verb} line {finding.line} ({finding.claim.label or finding.claim.number.text})"
+    return f"{grouped(abs(round(difference)))} too {'little' if difference < 0 else 'much'}"
+
+
+def _largest(document: Document, findings: list[Finding], configuration: Configuration) -> Answer:
+    shape = configuration.shape
+    ledger = true_ledger(shape, configuration.batch_size, shape.context_length)
+    costs = {name: ledger.amount(FLOPS, components, "model") for name, components in GROUPS.items()}
+    largest = max(costs, key=lambda name: costs[name])
+    share = percent(costs[largest], sum(costs.values()))
+    has_parts = "c" in document.parts
+    sentences = [
+        block
+        for block in document.blocks
+        if isinstance(block, Passage) and (block.part == "c" if has_parts else block.part in (None, "a", "b"))
+    ]
+    named: int | None = None
+    superlative = [sentence for sentence in sentences if _SUPERLATIVE.search(sentence.content.words)]
+    # In its own part the answer may be as short as "the feed-forward".
+    for sentence, groups in _naming_parts(superlative) or (_naming_parts(sentences) if has_parts else []):
+        if any(group <= GROUPS[largest] or group >= GROUPS[largest] for group in groups):
+            return Answer("c.largest", RIGHT, (), f"{largest}, {share}, on line {sentence.line}.")
+        named = named or sentence.line
+    if named is not None:
+        return Answer("c.largest", WRONG, (), f"Line {named} names another part than the lines of (b) do.")
+    return Answer("c.largest", MISSING, (), "No sentence says which part of the model costs most.")
+
+
+def _naming_parts(sentences: list[Passage]) -> list[tuple[Passage, list[frozenset[str]]]]:
+    """The sentences that name a part of the model, and which; "the blocks" is no part that answers the question."""
+    found = []
+    for sentence in sentences:
+        groups = [mention.readings[0] for mention in find_mentions(sentence.content.words)]
+        groups = [group for group in groups if not group >= BLOCK - {"ln1", "ln2"}]
+        if groups:
+            found.append((sentence, groups))
+    return found
+
+
+def _others(findings: list[Finding], answers: list[Answer]) -> Answer:
+    answered = {id(finding) for answer in answers for finding in answer.findings}
+    others = [f for f in findings if id(f) not in answered and f.verdict != UNRECOGNISED]
+    if not others and not answered:
+        return Answer("numbers", MISSING, (), "The write-up holds no number that answers anything.")
+    return _answer("numbers", others)
