@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -19,7 +20,6 @@ from cs336_harness.subject.failures import CannotJudgeError
 app = typer.Typer(
     help="Proves a decoder-only Transformer right before training can hide its defects.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -27,9 +27,21 @@ for command in (check, watch, explain, hint, defects, account, writeup, handout)
     app.command()(command)
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"cs336-harness {version('cs336-harness')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
-    """A callback keeps the subcommand's name on the command line even while there is only one."""
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What stands before a command."""
 
 
 def main() -> None:

@@ -7,10 +7,16 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 """The harness's own files: never the subject's, even where they lie inside the subject's repository."""
 
-HOME = PACKAGE.parents[1]
-"""The repository that the harness stands in."""
 
-FIXTURES = HOME / "fixtures"
+def _repository() -> Path | None:
+    repository = PACKAGE.parents[1]
+    return repository if PACKAGE.parent.name == "harness" and (repository / "fixtures").is_dir() else None
+
+
+HOME = _repository()
+"""The repository that the harness runs from, a clone or a handout; None where it is installed as a package."""
+
+FIXTURES = PACKAGE / "fixtures" if HOME is None else HOME / "fixtures"
 """The public snapshots."""
 
 TEMPLATES = PACKAGE / "course" / "templates"

@@ -17,7 +17,10 @@ from cs336_harness.places import HOME
 from cs336_harness.subject.environment import prepare_torch
 from cs336_harness.subject.failures import CannotJudgeError
 
-SETTINGS = HOME / "pyproject.toml"
+SETTINGS = None if HOME is None else HOME / "pyproject.toml"
+
+JUDGING = "cs336_harness.judging"
+"""The tests that judge where there are no others: ``pytest --pyargs cs336_harness.judging``."""
 
 STAND_ASIDE = ("tests/basics", "tests/harness", "tests/pages", "tests/references")
 """Folders whose tests are not about the subject: they stand aside when a subject is given by ``--adapters``."""
@@ -99,7 +102,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     path, invocation = config.getoption("adapters"), config.invocation_params
     if path is None or not path.exists() or _at_home(config) or config.option.inifilename is not None:
         return None
-    if not invocation.dir.is_relative_to(HOME):
+    if HOME is None or not invocation.dir.is_relative_to(HOME) or _judges_from_the_package(config):
         return None
     others, arguments = [], iter(invocation.args)
     for argument in arguments:
@@ -111,12 +114,16 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def _at_home(config: pytest.Config) -> bool:
-    return config.inipath == SETTINGS
+    return SETTINGS is not None and config.inipath == SETTINGS
+
+
+def _judges_from_the_package(config: pytest.Config) -> bool:
+    return any(str(argument).startswith(JUDGING) for argument in config.invocation_params.args)
 
 
 def _idle(config: pytest.Config) -> bool:
     """Whether this run has nothing to do with judging: another project's tests in the same environment."""
-    return config.getoption("adapters") is None and not _at_home(config)
+    return config.getoption("adapters") is None and not _at_home(config) and not _judges_from_the_package(config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -132,17 +139,21 @@ def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("adapters")
     if path is not None and not path.exists():
         raise pytest.UsageError(f"--adapters: no such file or directory: {path}")
+    if HOME is None and config.getoption("snapshot_update"):
+        raise pytest.UsageError(
+            "--snapshot-update: snapshots are written in a clone of the harness, not where it is installed"
+        )
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     if _idle(config):
         return None
     path = config.getoption("adapters")
-    return f"cs336: judging {path if path is not None else 'adapters.py of this repository'}"
+    return f"cs336: judging {path if path is not None else 'this repository'}"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if config.getoption("adapters") is None:
+    if config.getoption("adapters") is None or not _at_home(config):
         return None
     folders = [config.rootpath / folder for folder in STAND_ASIDE]
     return True if any(collection_path.is_relative_to(folder) for folder in folders) else None
@@ -156,7 +167,7 @@ def suite(request: pytest.FixtureRequest) -> Any:
 
     try:
         path = request.config.getoption("adapters")
-        subject = load(path if path is not None else HOME / "adapters.py")
+        subject = load(path if path is not None else HOME if _at_home(request.config) else None)
     except CannotJudgeError as error:
         pytest.exit(f"cs336: {error}", returncode=2)
     made = Suite(subject, diagnose=not request.config.getoption("no_diagnosis"))

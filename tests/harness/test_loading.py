@@ -1,5 +1,6 @@
 """Adapters modules as real repositories have them, and everything that can be wrong with a path."""
 
+import importlib
 import importlib.metadata
 import os
 import sys
@@ -7,10 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from cs336_harness.places import HOME
-from cs336_harness.subject.failures import CannotJudgeError
-from cs336_harness.subject.loading import load, locate, provenance
+from cs336_harness.subject import loading
+from cs336_harness.subject.failures import CannotJudgeError, CheckFailure
+from cs336_harness.subject.loading import load, provenance
+from cs336_harness.subject.locating import locate, repository_here
 
 READS_ITS_VERSION = "from importlib.metadata import version\n__version__ = version('cs336_basics')\n"
 FILLED = "def run_silu(in_features):\n    return in_features\n"
@@ -43,6 +47,39 @@ def repository(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
 
 def test_the_default_is_this_repository() -> None:
     assert locate(HOME) == HOME / "adapters.py"
+
+
+@pytest.mark.parametrize("stands_in", ["a1", "a1/tests", "a1/cs336_basics/deep", "a2"])
+@pytest.mark.parametrize("sign", [".git", "pyproject.toml"])
+def test_without_a_path_the_repository_that_one_stands_in_is_meant(
+    stands_in: str, sign: str, repository: Callable[[dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"a1/tests/adapters.py": FILLED, "a1/cs336_basics/deep/x.py": "", "a2/notes.txt": "", sign: "\n"}
+    root = (
+        repository({"repository/" + name: text for name, text in files.items()} | {"adapters.py": FILLED})
+        / "repository"
+    )
+    monkeypatch.chdir(root / stands_in)
+    assert locate(repository_here()) == root / "a1" / "tests" / "adapters.py"
+    assert load().root == root / "a1"
+
+
+def test_where_no_repository_is_only_the_folder_itself_is_looked_at(
+    repository: Callable[[dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository({"adapters.py": FILLED, "inner/x.py": ""})
+    monkeypatch.chdir(root / "inner")
+    with pytest.raises(CannotJudgeError, match=r"inner holds no adapters file: .* give the path of one$"):
+        load()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows deletes no folder that one stands in")
+def test_a_deleted_folder_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(CannotJudgeError, match="the folder that you stand in was deleted"):
+        repository_here()
 
 
 def test_a_repository_may_keep_its_adapters_in_tests(repository: Callable[[dict[str, str]], Path]) -> None:
@@ -94,9 +131,52 @@ def test_the_subjects_own_package_wins_over_ours(repository: Callable[[dict[str,
     assert "not in the subject's own folder" not in provenance(subject)
 
 
-def test_borrowing_our_package_is_said(repository: Callable[[dict[str, str]], Path]) -> None:
-    root = repository({"adapters.py": f"import cs336_basics\n{FILLED}"})
-    assert "which is not in the subject's own folder" in provenance(load(root))
+def test_a_package_that_is_installed_elsewhere_is_said(repository: Callable[[dict[str, str]], Path]) -> None:
+    root = repository({"mine/adapters.py": f"import cs336_basics\n{FILLED}", "installed/cs336_basics/__init__.py": ""})
+    sys.path.append(str(root / "installed"))
+    assert "which is not in the subject's own folder" in provenance(load(root / "mine"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone of the harness, on the path and imported from."""
+    home = tmp_path / "clone"
+    for name in ("cs336_basics/__init__.py", "tests/helper.py", "contrasts/__init__.py", "submissions/ann/x.py"):
+        (home / name).parent.mkdir(parents=True)
+        (home / name).touch()
+    monkeypatch.setattr(loading, "HOME", home)
+    _forget(["cs336_basics", "contrasts"])
+    sys.path[:] = [str(home), str(home / "tests"), *(entry for entry in sys.path if Path(entry).resolve() != HOME)]
+    for name in ("cs336_basics", "contrasts", "helper"):
+        importlib.import_module(name)
+    return home
+
+
+def _forget(names: list[str]) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["cs336_basics", "contrasts"])
+@pytest.mark.parametrize("place", ["clone/submissions/ann", "elsewhere"])
+def test_nothing_of_this_repository_is_judged_in_the_place_of_what_a_subject_lacks(
+    name: str, place: str, home: Path, tmp_path: Path
+) -> None:
+    adapters = tmp_path / place / "adapters.py"
+    adapters.parent.mkdir(parents=True, exist_ok=True)
+    adapters.write_text(f"import {name}\n{FILLED}")
+    with pytest.raises(CannotJudgeError, match=rf"adapters\.py:1 imports {name}, ") as caught:
+        load(adapters)
+    assert (f"{adapters.parent} holds no such package" in str(caught.value)) == (name == "cs336_basics")
+    adapters.write_text(f"def run_silu(x):\n    import {name}\n")
+    with pytest.raises(CheckFailure, match=f"No module named '{name}'"):
+        load(adapters).invoke("run_silu", in_features=torch.ones(1))
+    assert not any(Path(entry).is_relative_to(home) for entry in sys.path if not entry.startswith(str(home / "sub")))
+
+
+def test_the_clone_s_own_adapters_have_its_package(home: Path) -> None:
+    (home / "adapters.py").write_text(f"import cs336_basics\n{FILLED}")
+    assert load(home).module.cs336_basics.__file__ == str(home / "cs336_basics" / "__init__.py")
 
 
 def test_the_version_of_a_package_that_is_not_installed_answers(repository: Callable[[dict[str, str]], Path]) -> None:
@@ -169,16 +249,12 @@ def test_a_path_that_holds_nothing_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_traceback_is_trimmed_to_the_subjects_files(repository: Callable[[dict[str, str]], Path]) -> None:
-    from cs336_harness.subject.failures import CheckFailure
-
     root = repository(
         {
             "cs336_basics/deep.py": "def f(x):\n    return x.reshape(7)\n",
             "adapters.py": "from cs336_basics.deep import f\ndef run_silu(in_features):\n    return f(in_features)\n",
         }
     )
-    import torch
-
     with pytest.raises(CheckFailure) as caught:
         load(root).invoke("run_silu", in_features=torch.ones(3))
     assert caught.value.evidence.details == [
@@ -215,8 +291,6 @@ def test_settings_that_cannot_be_read_are_passed_by(
 def test_what_an_import_sets_for_the_whole_process_is_put_back(
     repository: Callable[[dict[str, str]], Path],
 ) -> None:
-    import torch
-
     changes = "torch.set_default_device('meta')\ntorch.set_default_dtype(torch.float64)\n"
     load(repository({"adapters.py": f"import torch\n{changes}{FILLED}"}))
     assert torch.empty(1).device.type == "cpu"

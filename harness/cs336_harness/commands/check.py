@@ -12,7 +12,7 @@ import typer
 def check(
     path: Annotated[
         Path | None,
-        typer.Argument(help="An adapters file, or a repository that holds one; this repository's own when left out."),
+        typer.Argument(help="An adapters file, or a repository that holds one; left out: the one you stand in."),
     ] = None,
     keyword: Annotated[
         str | None, typer.Option("-k", help="Only checks whose id or task contains this: 'rmsnorm', 'rope or softmax'.")
@@ -36,15 +36,16 @@ def check(
     prepare_torch()
     from cs336_harness.commands.writable import require_plots, require_writable_file
     from cs336_harness.course import drills
-    from cs336_harness.places import HOME
     from cs336_harness.subject.loading import load
+    from cs336_harness.subject.locating import repository_here
     from cs336_harness.verdict import report
     from cs336_harness.verdict.suite import Suite, select
 
     console = Console()
     if json is not None:
         require_writable_file("--json", json)
-    with report.errors_written(json, path or HOME):
+    path = path if path is not None else repository_here()
+    with report.errors_written(json, path):
         if plots is not None:
             require_plots(plots)
         checks = select(keyword)

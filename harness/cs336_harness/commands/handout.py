@@ -14,6 +14,11 @@ def handout(
     """Write the blank version of this repository, for learners: all that judges, nothing of the solution."""
     from cs336_harness.course.handout import write_handout
     from cs336_harness.places import HOME
+    from cs336_harness.subject.failures import CannotJudgeError
 
+    if HOME is None:
+        raise CannotJudgeError(
+            "a handout is made from a clone of the full repository; here the checker alone is installed"
+        )
     write_handout(HOME, destination)
     typer.echo(f"wrote the blank version to {destination}; its README.md says how to start")

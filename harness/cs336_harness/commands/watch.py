@@ -11,7 +11,7 @@ import typer
 def watch(
     path: Annotated[
         Path | None,
-        typer.Argument(help="An adapters file, or a repository that holds one; this repository's own when left out."),
+        typer.Argument(help="An adapters file, or a repository that holds one; left out: the one you stand in."),
     ] = None,
     keyword: Annotated[str | None, typer.Option("-k", help="Only checks whose id or task contains this.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that one check may take before it is killed.", min=0.1)] = 10,
@@ -29,10 +29,10 @@ def watch(
     from cs336_harness.subject.environment import prepare_torch
 
     prepare_torch()
-    from cs336_harness.places import HOME
+    from cs336_harness.subject.locating import repository_here
     from cs336_harness.verdict.suite import select
     from cs336_harness.watch.loop import watch as watch_subject
 
     select(keyword)  # refuses a wrong -k now, once, and not at each save
-    subject = path if path is not None else HOME
+    subject = path if path is not None else repository_here()
     watch_subject(Console(), subject, timeout=timeout, keyword=keyword, fork=fork, diagnose=diagnosis)

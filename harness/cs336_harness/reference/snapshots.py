@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cs336_harness.places import FIXTURES
+from cs336_harness.places import FIXTURES, HOME
 from cs336_harness.reference.oracle_adapters import OracleAdapters
 from cs336_harness.reference.tolerance import rounding_noise
 from cs336_harness.subject.failures import CannotJudgeError
@@ -86,19 +86,23 @@ def load(name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a fixture whose digest holds; :class:`SnapshotError` otherwise."""
     path = path_of(name)
     if not path.exists():
-        raise SnapshotError(f"the snapshot fixtures/{path.name} is missing; write it with `{UPDATE}`")
+        raise SnapshotError(f"the snapshot fixtures/{path.name} is missing; {_remedy(f'write it with `{UPDATE}`')}")
     try:
         with safe_open(path, "pt") as file:
             metadata = dict(file.metadata() or {})
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
     except (SafetensorError, OSError) as error:
-        raise SnapshotError(f"fixtures/{path.name} is damaged ({error}); restore it with git") from None
+        raise SnapshotError(f"fixtures/{path.name} is damaged ({error}); {_remedy('restore it with git')}") from None
     if metadata.get("digest") != digest(tensors, metadata):
         raise SnapshotError(
             f"fixtures/{path.name} does not match its own digest: it was damaged or edited;"
-            f" restore it with git, or write it again with `{UPDATE}`"
+            f" {_remedy(f'restore it with git, or write it again with `{UPDATE}`')}"
         )
     return tensors, metadata
+
+
+def _remedy(in_a_clone: str) -> str:
+    return "install cs336-harness again" if HOME is None else in_a_clone
 
 
 def read(name: str) -> Snapshot:

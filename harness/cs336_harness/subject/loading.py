@@ -7,6 +7,7 @@ the root first on the path. Whatever of the same name is installed here stays ou
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -18,7 +19,6 @@ import sys
 import sysconfig
 import tomllib
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -26,80 +26,23 @@ from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.places import HOME, PACKAGE
 from cs336_harness.subject.calling import Output, Subject, own_frames, torch_state_kept
 from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.locating import children_of, folders_of, is_file, locate, repository_here
 
-PLACES = ("adapters.py", "tests/adapters.py")
-"""Where a repository may keep its adapters, in order."""
-
-SEARCH_DEPTH = 3
-"""How many folders deep a repository is searched for ``tests/adapters.py`` when neither place has one."""
-
-LISTED = 4
-"""How many of several candidates a message names."""
-
-NOT_SEARCHED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
-
-
-def locate(path: Path) -> Path:
-    """The adapters file that ``path`` means: the file itself, or the one a repository holds. Absolute."""
-    if not path.exists():
-        raise CannotJudgeError(f"no such file or directory: {path}")
-    if path.is_file():
-        if path.suffix != ".py":
-            raise CannotJudgeError(f"{path} is no Python file; give an adapters file or a repository that holds one")
-        return path.resolve()
-    for place in PLACES:
-        if (path / place).is_file():
-            return (path / place).resolve()
-    nested = sorted(_nested(path.resolve(), SEARCH_DEPTH))
-    if len(nested) == 1:
-        return nested[0]
-    if nested:
-        listed = ", ".join(str(found.relative_to(path.resolve())) for found in nested[:LISTED])
-        more = f" and {len(nested) - LISTED} more" if len(nested) > LISTED else ""
-        raise CannotJudgeError(f"{path} holds several adapters files: {listed}{more}; give one of them")
-    raise CannotJudgeError(f"{path} holds no adapters file: neither {' nor '.join(PLACES)} is there")
-
-
-def _nested(folder: Path, depth: int) -> Iterator[Path]:
-    for child in _folders(folder):
-        if not child.is_symlink() and child.name not in NOT_SEARCHED:
-            if _is_file(child / PLACES[1]):
-                yield child / PLACES[1]
-            elif depth > 1:
-                yield from _nested(child, depth - 1)
-
-
-def _children(folder: Path) -> list[Path]:
-    """What a folder holds; nothing when it is not there or may not be read."""
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _folders(folder: Path) -> list[Path]:
-    """The folders of a folder that may be read."""
-    return [child for child in _children(folder) if child.is_dir() and os.access(child, os.R_OK | os.X_OK)]
-
-
-def _is_file(path: Path) -> bool:
-    """Whether a file is there; another user's closed folder has none for us."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+OWN_PACKAGE = "cs336_basics"
+"""What CS336 calls the learner's package, and this repository its own."""
 
 
 def load(path: Path | None = None, *, show_output: bool = False) -> Subject:
-    """The subject behind an adapters file or a repository (default: this repository's own).
+    """The subject behind an adapters file or a repository (default: the repository that one stands in).
 
     ``show_output`` lets through what it prints, which is counted and hidden otherwise. Raises
     :class:`CannotJudgeError` with one line that says what is wrong and what to do.
     """
-    file = locate(path if path is not None else HOME)
+    file = locate(path if path is not None else repository_here())
     in_tests = file.parent.name == "tests"
     root = file.parent.parent if in_tests else file.parent
     module_name = f"tests.{file.stem}" if in_tests else file.stem
+    _leave_home(root)
     _prepare_path(root)
     _forget_other_roots(root)
     _claim_packages_without_init(root)
@@ -119,9 +62,37 @@ def _display(file: Path) -> str:
     return str(file) if relative.startswith(os.path.join("..", "..")) else relative
 
 
+def _is_part_of_ours(root: Path) -> bool:
+    """Whether the subject is this repository's own, or one of its tests' subjects."""
+    return HOME is not None and (root == HOME or root.is_relative_to(HOME / "tests"))
+
+
+def _leave_home(root: Path) -> None:
+    """Takes this repository's decoder, glue and tests off the path for anybody else's subject: what that lacks is
+    missing, and nothing of ours is judged in its place."""
+    if HOME is None or _is_part_of_ours(root):
+        return
+    for entry in list(sys.path):
+        folder = Path(entry).resolve()
+        stays = folder.is_relative_to(root) or folder == PACKAGE.parent or _is_library(folder)
+        if folder.is_relative_to(HOME) and not stays:
+            sys.path.remove(entry)
+
+
+@functools.cache
+def _installed() -> tuple[Path, ...]:
+    """The folders that packages are installed in, and Python's own."""
+    return tuple({Path(folder).resolve() for folder in (*site.getsitepackages(), *sysconfig.get_paths().values())})
+
+
+def _is_library(path: Path) -> bool:
+    """Whether a file or folder is installed, in this environment or in one below it."""
+    return "site-packages" in path.parts or any(path.is_relative_to(folder) for folder in _installed())
+
+
 def _prepare_path(root: Path) -> None:
     """The root first; ``src`` next; last the packages themselves, for code that imports its neighbours by bare name."""
-    inner = sorted(child for child in _folders(root) if any(file.suffix == ".py" for file in _children(child)))
+    inner = sorted(child for child in folders_of(root) if any(file.suffix == ".py" for file in children_of(child)))
     ours = [str(root), str(root / "src")]
     sys.path[:] = ours + [entry for entry in sys.path if entry not in ours]
     sys.path.extend(str(child) for child in inner if child.name not in {"tests", "src"} and str(child) not in sys.path)
@@ -130,31 +101,37 @@ def _prepare_path(root: Path) -> None:
 def _forget_other_roots(root: Path) -> None:
     """Drops already imported modules that the subject brings under the same name: its own are the ones to import.
 
-    Installed libraries stay: a folder that happens to be called like one must not take it away from everybody else.
+    So are this repository's, where the subject is somebody else's. Installed libraries stay: a folder that happens to
+    be called like one must not take it away from everybody else.
     """
-    own = {child.stem for base in (root, root / "src") for child in _children(base)} - {PACKAGE.name}
-    libraries = {Path(folder).resolve() for folder in (*site.getsitepackages(), *sysconfig.get_paths().values())}
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] not in own or name.partition(".")[0] in sys.stdlib_module_names:
-            continue
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
-        folders = [Path(place).resolve() for place in places if place is not None]
-        if not any(folder.is_relative_to(kept) for folder in folders for kept in (root, *libraries)):
+    bases = [root, root / "src"] + ([] if HOME is None or _is_part_of_ours(root) else [HOME])
+    own = {child.stem for base in bases for child in children_of(base)} - {PACKAGE.name}
+    candidates = own - sys.stdlib_module_names
+    places = {name: _places_of(name) for name in sys.modules if name.partition(".")[0] in candidates}
+    for name, folders in places.items():
+        if not any(folder.is_relative_to(root) or _is_library(folder) for folder in folders):
             del sys.modules[name]
 
 
-def _claim_packages_without_init(root: Path) -> None:
-    """Makes the subject's folders packages where a name without ``__init__.py`` would lose to this repository's own.
+def _places_of(name: str) -> list[Path]:
+    """The file and the folders that an imported module consists of; none where its parent package is gone."""
+    module = sys.modules[name]
+    try:
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+    except KeyError:
+        return []
+    return [Path(place).resolve() for place in places if place is not None]
 
-    Python prefers a regular package anywhere on the path to a folder without ``__init__.py`` at its beginning: our
-    ``cs336_basics`` would be judged in place of the subject's.
+
+def _claim_packages_without_init(root: Path) -> None:
+    """Makes the subject's ``cs336_basics`` a package where without ``__init__.py`` it would lose to an installed one.
+
+    Python prefers a regular package anywhere on the path to a folder without ``__init__.py`` at its beginning.
     """
-    if root == HOME:
-        return
-    for folder in (child for base in (root, root / "src") for child in _folders(base)):
-        ours = (HOME / folder.name / "__init__.py").is_file() and folder.name != PACKAGE.name
-        if ours and not (folder / "__init__.py").is_file():
-            _make_package(folder.name, folder)
+    for folder in (root / OWN_PACKAGE, root / "src" / OWN_PACKAGE):
+        if folder.is_dir() and not is_file(folder / "__init__.py"):
+            _make_package(OWN_PACKAGE, folder)
+            return
 
 
 def _answer_for_versions(root: Path) -> None:
@@ -162,7 +139,7 @@ def _answer_for_versions(root: Path) -> None:
 
     Course repositories read their version in ``__init__``; judging them must not need an install.
     """
-    versions = {child.name: "0" for child in _folders(root) if (child / "__init__.py").is_file()}
+    versions = {child.name: "0" for child in folders_of(root) if (child / "__init__.py").is_file()}
     with contextlib.suppress(OSError, ValueError):  # no such file, no text, no TOML
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project")
         if isinstance(project, dict):
@@ -264,9 +241,11 @@ def _innermost(error: BaseException, root: Path) -> str | None:
 def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
     name = (error.name or "").partition(".")[0]
     importer = _innermost(error, root) or _display(file)
-    own = {child.stem for child in _children(root)}
+    own = {child.stem for child in children_of(root)}
     if name in own or not name:
         return f"{importer}: {error.msg}; the import does not match the files under {_display(root)}"
+    if name == OWN_PACKAGE:
+        return f"{importer} imports {name}, and {root} holds no such package; put it there, beside the adapters"
     return (
         f"{importer} imports {name}, which is not installed here;"
         f" run it with `uv run --with {name} cs336 check {_display(file)}`"
@@ -277,11 +256,11 @@ def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
 def provenance(subject: Subject) -> str:
     """Where ``cs336_basics`` came from, if the subject imports it: nothing, or words to follow its name.
 
-    A repository without one of its own would silently be judged on the one installed here; this says so.
+    A repository without one of its own may be judged on one that is installed; this says so.
     """
-    file = getattr(sys.modules.get("cs336_basics"), "__file__", None)
+    file = getattr(sys.modules.get(OWN_PACKAGE), "__file__", None)
     if file is None or subject.root is None:
         return ""
     folder = Path(file).resolve().parent
     own = "" if folder.is_relative_to(subject.root) else ", which is not in the subject's own folder"
-    return f", with cs336_basics from {_display(folder)}{own}"
+    return f", with {OWN_PACKAGE} from {_display(folder)}{own}"

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from cs336_harness.places import PACKAGE
-from cs336_harness.subject.loading import NOT_SEARCHED, locate
+from cs336_harness.subject.locating import NOT_SEARCHED, locate
 from cs336_harness.watch.session import Session
 from cs336_harness.watch.workers import CAN_FORK, ForkServer, FreshProcesses
 

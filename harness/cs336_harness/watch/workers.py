@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import IO, Any, Protocol
 
-from cs336_harness.places import HOME
+from cs336_harness.places import PACKAGE
 from cs336_harness.watch.judge import Event, Job, run_job, tell_line
 
 CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"
@@ -146,7 +146,7 @@ class FreshProcesses:
     def _launch() -> subprocess.Popen[str]:
         command = [sys.executable, "-m", __name__]
         own_group: dict[str, Any] = {} if os.name == "nt" else {"process_group": 0}
-        paths = os.pathsep.join(filter(None, (str(HOME), os.environ.get("PYTHONPATH"))))
+        paths = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -1,0 +1,100 @@
+"""Which adapters file is meant: by a path, or by the folder that one stands in. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cs336_harness.subject.failures import CannotJudgeError
+
+PLACES = ("adapters.py", "tests/adapters.py")
+"""Where a repository may keep its adapters, in order."""
+
+SEARCH_DEPTH = 3
+"""How many folders deep a repository is searched for ``tests/adapters.py`` when neither place has one."""
+
+LISTED = 4
+"""How many of several candidates a message names."""
+
+NOT_SEARCHED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
+
+
+def locate(path: Path) -> Path:
+    """The adapters file that ``path`` means: the file itself, or the one a repository holds. Absolute."""
+    if not path.exists():
+        raise CannotJudgeError(f"no such file or directory: {path}")
+    if path.is_file():
+        if path.suffix != ".py":
+            raise CannotJudgeError(f"{path} is no Python file; give an adapters file or a repository that holds one")
+        return path.resolve()
+    found = _held_by(path)
+    if found is not None:
+        return found.resolve()
+    nested = sorted(_nested(path.resolve(), SEARCH_DEPTH))
+    if len(nested) == 1:
+        return nested[0]
+    if nested:
+        listed = ", ".join(str(found.relative_to(path.resolve())) for found in nested[:LISTED])
+        more = f" and {len(nested) - LISTED} more" if len(nested) > LISTED else ""
+        raise CannotJudgeError(f"{path} holds several adapters files: {listed}{more}; give one of them")
+    raise CannotJudgeError(
+        f"{path} holds no adapters file: neither {' nor '.join(PLACES)} is there; give the path of one"
+    )
+
+
+def repository_here() -> Path:
+    """The folder that is judged when no path is given: the one stood in, or the nearest above it that holds adapters.
+
+    The search ends at the root of the repository: the folder with ``.git``, or else the nearest ``pyproject.toml``.
+    """
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise CannotJudgeError("the folder that you stand in was deleted; give the path of an adapters file") from None
+    folders = list(_up_to_the_root(here))
+    return next((folder for folder in folders if _held_by(folder) is not None), folders[-1])
+
+
+def _up_to_the_root(here: Path) -> Iterator[Path]:
+    upwards = [here, *here.parents]
+    for sign in (".git", "pyproject.toml"):
+        for number, folder in enumerate(upwards, 1):
+            if (folder / sign).exists():
+                yield from upwards[:number]
+                return
+    yield here
+
+
+def _held_by(folder: Path) -> Path | None:
+    return next((folder / place for place in PLACES if is_file(folder / place)), None)
+
+
+def _nested(folder: Path, depth: int) -> Iterator[Path]:
+    for child in folders_of(folder):
+        if not child.is_symlink() and child.name not in NOT_SEARCHED:
+            if is_file(child / PLACES[1]):
+                yield child / PLACES[1]
+            elif depth > 1:
+                yield from _nested(child, depth - 1)
+
+
+def children_of(folder: Path) -> list[Path]:
+    """What a folder holds; nothing when it is not there or may not be read."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def folders_of(folder: Path) -> list[Path]:
+    """The folders of a folder that may be read."""
+    return [child for child in children_of(folder) if child.is_dir() and os.access(child, os.R_OK | os.X_OK)]
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; another user's closed folder has none for us."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
