@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from vectorised import Vectorised, replaced, result_of, subject_of
 
-from cs336_harness.checks import all_checks, independence
+from cs336_harness.checks import all_checks
 from cs336_harness.reference.oracle import LayerWeights
 from cs336_harness.reference.oracle_adapters import OracleModel
+from cs336_harness.subject import built_models
 from cs336_harness.subject.calling import Subject
 
 
@@ -157,7 +158,7 @@ def test_every_check_of_this_module_has_a_violator() -> None:
 def test_numbers_that_a_gpu_draws_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU stands in for a GPU whose generator each forward moves on."""
     states = iter(torch.arange(100))
-    monkeypatch.setattr(independence, "gpu_generator_state", lambda device: next(states))
+    monkeypatch.setattr(built_models, "gpu_generator_state", lambda device: next(states))
     result = result_of("information_flow.no_random_numbers", subject_of(Vectorised))
     assert result.outcome == "failed"
     assert "draws random numbers after model.train()" in result.message

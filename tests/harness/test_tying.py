@@ -14,6 +14,7 @@ from cs336_harness.checks import all_checks, tied_identity
 from cs336_harness.checks.tying import EMBEDDING, HEAD
 from cs336_harness.reference.oracle_adapters import NORM_EPS
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.built_models import BuiltModel, Held, Inventory
 
 FINE = COVERING["fill"]
 
@@ -287,6 +288,51 @@ VIOLATORS: list[tuple[str, type[Model], str]] = [
 def test_a_model_that_comes_apart_fails_one_check(name: str, model: type[Model], message: str) -> None:
     failed = failures(assembled(model), "tying")
     assert list(failed) == [f"tying.{name}"], failed
+    assert re.search(message, failed[f"tying.{name}"]), failed
+
+
+class TwiceInTheStep(Model):
+    """An optimiser is given the shared weight twice."""
+
+    def parameters(self, recurse: bool = True) -> Any:
+        named = dict(super().named_parameters())
+        return iter([*named.values(), next(weight for name, weight in named.items() if "token" in name)])
+
+
+class NormNotInTheStep(Model):
+    """An optimiser is not given the last norm's gain."""
+
+    def parameters(self, recurse: bool = True) -> Any:
+        return (weight for name, weight in super().named_parameters() if "ln_final" not in name)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "message"),
+    [
+        (Copied, "one_parameter", "does not show in its token_embeddings.weight"),
+        (OneStorage, "gradients", "have gradients of their own, as two Parameters have"),
+        (TwiceInTheStep, "optimiser_step", "moves token_embeddings.weight by 2 times"),
+        (NotInTheStep, "optimiser_step", "does not move the tied weight"),
+        (NormNotInTheStep, "optimiser_step", "moves ln_final.weight by 0 times"),
+        (CopyKeepsTheOriginal, "deepcopy", "still the original's"),
+        (CopyComesApart, "deepcopy", "does not have the new values"),
+        (ConvertedApart, "dtype", "does not have the new values"),
+        (LoadParts, "load_state_dict", "does not have the new values"),
+        (PartsWithoutStrict, "safetensors", "does not have the new values"),
+    ],
+)
+def test_a_subject_that_says_it_has_one_parameter_is_found_out_by_values(
+    model: type[Model], name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forged(self: BuiltModel) -> Inventory:
+        """As a correct model's, whatever this one holds."""
+        sizes = self.shape.weight_shapes()
+        names = [(name,) for name in sizes if name not in (EMBEDDING, HEAD)]
+        held = [Held(each, each[0], sizes[each[0]], 4, True, i) for i, each in enumerate([*names, (EMBEDDING, HEAD)])]
+        return Inventory("one" if self.shape.tie_embeddings else "other values", tuple(held))
+
+    monkeypatch.setattr(BuiltModel, "inventory", forged)
+    failed = failures(assembled(model), "tying")
     assert re.search(message, failed[f"tying.{name}"]), failed
 
 

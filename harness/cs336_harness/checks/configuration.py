@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, refused, same_numbers
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.shapes import DecoderShape
-from cs336_harness.subject.built_models import ASSEMBLY, build
+from cs336_harness.subject.built_models import ASSEMBLY, build, weight_sizes
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure, Evidence
 
@@ -49,17 +48,6 @@ ALONG: dict[str, dict[str, int]] = {"d_model": {"d_ff": 128}}
 """What changes along with a size, where a decoder may refuse one without the other: d_ff is 2 to 3 times d_model."""
 
 
-def _sizes(subject: Subject, shape: DecoderShape) -> dict[str, tuple[int, ...]] | None:
-    try:
-        model = subject.invoke("get_transformer_lm", copy=False, grad=True, **shape.model_arguments())
-        weights = subject.invoke("get_transformer_lm_weights", copy=False, grad=True, model=model)
-    except CheckFailure:
-        return None
-    if not isinstance(weights, Mapping):
-        return None
-    return {name: tuple(weight.shape) for name, weight in weights.items() if isinstance(weight, nn.Parameter)}
-
-
 for _field, _other in SIZES.items():
 
     @check(f"configuration.{_field}_counts", task="transformer_lm", needs=ASSEMBLY)
@@ -69,7 +57,7 @@ for _field, _other in SIZES.items():
         Usually broken by a size that is written into the code, derived from another one, or not passed on.
         """
         shape = SHAPE.replace(**{field: other})
-        before, after = _sizes(subject, SHAPE), _sizes(subject, shape)
+        before, after = weight_sizes(subject, SHAPE), weight_sizes(subject, shape)
         if before and before == after:
             raise CheckFailure(
                 f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights;"
@@ -90,9 +78,9 @@ def model_builds(subject: Subject) -> None:
     Everything else that is asked of an assembled model builds on this.
     """
     model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
-    own = {id(parameter) for parameter in model.module.parameters()}
-    for name, parameter in model.parameters.items():
-        if id(parameter) not in own:
+    inventory = model.inventory()
+    for name in SHAPE.weight_shapes():
+        if not inventory.times(name):
             raise CheckFailure(
                 f"get_transformer_lm_weights gives a Parameter for {name} that is not in model.parameters();"
                 " it must give the model's own",
@@ -116,11 +104,10 @@ def no_other_parameters(subject: Subject) -> None:
     Usually broken by biases, learned positions, or a norm too many.
     """
     model = build(subject, SHAPE)
-    named = {id(parameter) for parameter in model.parameters.values()}
-    for name, parameter in model.module.named_parameters():
-        if parameter.requires_grad and id(parameter) not in named:
+    for held in model.inventory().held:
+        if held.trained and not held.names:
             raise CheckFailure(
-                f"the model trains {name} of shape {tuple(parameter.shape)}, which is none of the contract's weights;"
+                f"the model trains {held.own_name} of shape {held.shape}, which is none of the contract's weights;"
                 " a correct decoder has no biases, no learned positions and no other norms",
                 model.evidence(),
             )

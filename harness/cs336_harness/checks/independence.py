@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from cs336_harness.subject.calling import Subject, own_copy
 from cs336_harness.subject.failures import CheckFailure, Evidence, explained_by
 
 TIME = 7
+MODES: tuple[Literal["train", "eval"], ...] = ("train", "eval")
 GQA_SHAPE = FLOW_SHAPE.replace(num_heads=6, num_kv_heads=2)
 
 
@@ -135,12 +137,12 @@ def repeated_calls_of_a_model(subject: Subject) -> None:
     Usually broken by a cache, a counter or a running average in a buffer, which a model built anew for each call hides.
     """
     model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
-    model.module.eval()
+    model.set_mode("eval")
     with _seeded(1):
-        first = model.logits(token_ids).detach()
+        first = model.logits(token_ids)
     model.logits(base_ids(GQA_SHAPE, GQA_SHAPE.context_length, ROWS - 1))
     with _seeded(2):
-        second = model.logits(token_ids).detach()
+        second = model.logits(token_ids)
     if not torch.equal(first, second):
         evidence = model.evidence(token_ids)
         evidence.error_in_noise = float((first - second).abs().max()) / flow_noise()
@@ -166,10 +168,10 @@ def train_and_eval(subject: Subject) -> float:
     """
     model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
     logits: dict[str, Tensor] = {}
-    for seed, mode in enumerate(("train", "eval")):
-        subject.run(f"model.{mode}()", getattr(model.module, mode), evidence=model.evidence(token_ids))
+    for seed, mode in enumerate(MODES):
+        model.set_mode(mode)
         with _seeded(seed):
-            logits[mode] = model.logits(token_ids).detach()
+            logits[mode] = model.logits(token_ids)
     errors = (logits["train"] - logits["eval"]).abs()
     error = float(errors.max()) / flow_noise()
     if error > TOLERANCE_IN_NOISE:
@@ -198,25 +200,14 @@ def no_random_numbers(subject: Subject) -> None:
     model is on one.
     """
     model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
-    device = model.parameters["token_embeddings.weight"].device
-    for mode in ("train", "eval"):
-        getattr(model.module, mode)()
-        before = gpu_generator_state(device)
-        model.logits(token_ids)
-        drew = not torch.equal(before, gpu_generator_state(device))
-        if drew or (subject.last_visit is not None and subject.last_visit.drew_random_numbers):
+    for mode in MODES:
+        model.set_mode(mode)
+        if model.draws_random_numbers(token_ids):
             raise CheckFailure(
                 f"the forward pass of the built model draws random numbers after model.{mode}(); in a correct decoder"
                 " only the initial weights are random, and they are drawn when the model is built",
                 model.evidence(token_ids),
             )
-
-
-def gpu_generator_state(device: torch.device) -> Tensor:
-    """The state of the generator of a GPU; empty for the CPU, whose own :attr:`Subject.last_visit` tells of."""
-    if device.type == "cuda":
-        return torch.cuda.get_rng_state(device)
-    return torch.mps.get_rng_state() if device.type == "mps" else torch.empty(0)
 
 
 def _built(subject: Subject) -> BuiltModel:
@@ -258,18 +249,12 @@ def ids_untouched_by_a_model(subject: Subject) -> None:
     Usually broken by ``clamp_``, ``+=`` or a mask that is written into the ids: the next use of the batch then differs.
     """
     model = _built(subject)
-    given = {
-        "token_ids": base_ids(GQA_SHAPE, TIME).to(model.parameters["token_embeddings.weight"].device),
-        "weights": {name: parameter.detach() for name, parameter in model.parameters.items()},
-    }
-    before = own_copy(given)
-    evidence = model.evidence(before["token_ids"])
+    before = {"token_ids": base_ids(GQA_SHAPE, TIME), "weights": model.weights()}
     with explained_by("configuration.model_builds"):
-        subject.run(
-            "the model that get_transformer_lm built", lambda: model.module(given["token_ids"]), evidence=evidence
-        )
-    what = changed(before, given)
+        after = {"token_ids": model.ids_after_forward(before["token_ids"]), "weights": model.weights()}
+    what = changed(before, after)
     if what is not None:
+        evidence = model.evidence(before["token_ids"])
         raise CheckFailure(f"the built model {what}; a correct decoder's forward pass only reads them", evidence)
 
 

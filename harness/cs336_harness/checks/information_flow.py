@@ -36,6 +36,7 @@ from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
 FULL, SHORT = FLOW_SHAPE.context_length, 7
+TABLE = "token_embeddings.weight"
 
 LONG_CUTS = ((1, 64, 257), (33, 128, 200))
 """Cuts of the long input, one per row and call: inside and at the edges of blocks of every usual size."""
@@ -213,22 +214,18 @@ def gradient_leak(subject: Subject) -> None:
     token_ids = torch.stack([order[:FULL], order[FULL : 2 * FULL]])
     token_ids[0, 0], token_ids[0, -1] = 0, shape.vocab_size - 1
     model = build(subject, shape, make_weights(shape, SEED))
-    table = model.parameters["token_embeddings.weight"]
-    logits = model.logits(token_ids, grad=True)
     direction = normal(rows, FULL, shape.vocab_size, seed=SEED)
+    at = torch.eye(FULL)[:, None, :, None]  # the direction of one position, for each position
+    gradients = model.gradients(token_ids, list(at * direction), [TABLE])
     evidence = model.evidence(token_ids)
-    if not logits.requires_grad:
+    if gradients is None:
         message = "the logits of the model that get_transformer_lm built carry no gradient: it cannot be trained"
         raise CheckFailure(f"{message}; nothing in a decoder's forward pass is detached or run under no_grad", evidence)
     moved = torch.zeros(FULL, FULL, dtype=torch.float64)
-    for position in range(FULL):
-        gradient = subject.run(
-            "back-propagation through the model that get_transformer_lm built",
-            lambda at=position: _gradient((logits[:, at] * direction[:, at]).sum(), table),
-            grad=True,
-            evidence=evidence,
-        )
-        moved[position] = gradient[token_ids].abs().amax(dim=(0, 2))
+    for position, found in enumerate(gradients):
+        gradient = found[TABLE]
+        if gradient is not None:
+            moved[position] = gradient[token_ids].abs().amax(dim=(0, 2))
     picture = InfluenceMap(moved / (HALF_UNIT[torch.float32] * moved.max()), tuple(range(FULL)), ("above",))
     if picture.leaks():
         position, token = picture.leaks()[0]
@@ -239,11 +236,6 @@ def gradient_leak(subject: Subject) -> None:
             " a correct decoder nothing that a position computes, not even a part that cancels, reads a later token",
             evidence,
         )
-
-
-def _gradient(loss: Tensor, table: Tensor) -> Tensor:
-    (gradient,) = torch.autograd.grad(loss, table, retain_graph=True, allow_unused=True)
-    return torch.zeros_like(table) if gradient is None else gradient
 
 
 def _error(actual: Tensor, expected: Tensor) -> float:

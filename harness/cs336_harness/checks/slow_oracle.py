@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import LOGITS, taught
@@ -158,7 +157,7 @@ def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor]
     ``relative_noise`` is that of :func:`cs336_harness.checks.whole_model.reference_gradients`.
     """
     model = build(subject, case.shape, case.weights())
-    actual = _gradients(subject, model, case)
+    actual = _gradients(model, case)
     errors, wrong = [0.0], dict[str, CheckFailure]()
     for name, gradient in actual.items():
         wanted = expected[name]
@@ -182,28 +181,20 @@ def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor]
     return max(errors)
 
 
-def _gradients(subject: Subject, model: BuiltModel, case: Case) -> dict[str, Tensor]:
+def _gradients(model: BuiltModel, case: Case) -> dict[str, Tensor]:
     """The subject's gradients by canonical name; of a tied model, one under the embedding's name."""
-    token_ids, direction = case.token_ids(), case.direction()
-    logits = model.logits(token_ids, grad=True)
-    if not logits.requires_grad:
+    token_ids = case.token_ids()
+    found = model.gradients(token_ids, [case.direction()])
+    if found is None:
         raise CheckFailure(
             f"the logits of the built model ({case}) carry no gradient, so it cannot be trained; in a correct decoder"
             " nothing in the forward pass is detached or run under no_grad",
             model.evidence(token_ids),
         )
-    unique = {id(parameter): parameter for parameter in model.parameters.values()}
-    given = subject.run(
-        "back-propagation through the built model",
-        lambda: torch.autograd.grad((logits.double() * direction).sum(), list(unique.values()), allow_unused=True),
-        grad=True,
-        evidence=model.evidence(token_ids),
-    )
-    found = {key: gradient.to("cpu") for key, gradient in zip(unique, given, strict=True) if gradient is not None}
-    parts = {name: found.get(id(parameter)) for name, parameter in model.parameters.items()}
+    parts = found[0]
     if case.shape.tie_embeddings:
         table, head = parts["token_embeddings.weight"], parts.pop("lm_head.weight")
-        if head is not None and table is not head:
+        if head is not None and model.inventory().tied != "one":
             parts["token_embeddings.weight"] = head if table is None else table + head
     gradients = {name: gradient for name, gradient in parts.items() if gradient is not None}
     lost = [name for name in parts if name not in gradients]

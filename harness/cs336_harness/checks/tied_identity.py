@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-from collections.abc import Callable
-from typing import Any
-
-import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cs336_harness.checks.comparing import taught
 from cs336_harness.checks.registry import check
 from cs336_harness.checks.tying import EMBEDDING, HEAD, TIED, build_tied, require_both_uses, require_one
-from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build, live_parameters
+from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, Load, build
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
@@ -24,26 +18,21 @@ WITHOUT_FLOAT64 = ("mps",)
 AFTER = ["tying.one_parameter", "tying.both_uses"]
 
 
-def _again(model: BuiltModel, module: nn.Module) -> BuiltModel:
-    """The model as it is after something was done to it: its Parameters are asked for anew."""
-    return BuiltModel(model.subject, TIED, module, live_parameters(model.subject, TIED, module))
-
-
-def _require_values(model: BuiltModel, source: BuiltModel, after: str) -> None:
-    for name, parameter in source.parameters.items():
-        if not torch.equal(parameter, model.parameters[name]):
+def _require_values(model: BuiltModel, wanted: dict[str, Tensor], after: str) -> None:
+    weights = model.weights()
+    for name, weight in wanted.items():
+        if not torch.equal(weight, weights[name]):
             raise CheckFailure(f"{after}, {name} does not have the values that were loaded", model.evidence())
 
 
-def _loaded(subject: Subject, after: str, load: Callable[[nn.Module, dict[str, Tensor]], Any]) -> BuiltModel:
-    """A second tied model into which the first one's state dict was loaded."""
+def _require_still_tied_when_loaded(subject: Subject, how: Load) -> None:
+    """A second tied model into which the first one's state dict is loaded has its values, and both uses follow."""
     source, target = build_tied(subject), build(subject, TIED)
-    state = source.module.state_dict()
-    subject.run(after.removeprefix("after "), lambda: load(target.module, state), evidence=target.evidence())
-    model = _again(target, target.module)
-    require_one(model, after)
-    _require_values(model, source, after)
-    return model
+    wanted = source.weights()
+    after = f"after {target.load_state_of(source, how)}"
+    require_one(target, after)
+    _require_values(target, wanted, after)
+    require_both_uses(target, after)
 
 
 @check("tying.load_state_dict", task="transformer_lm", needs=ASSEMBLY, after=AFTER)
@@ -52,9 +41,7 @@ def load_state_dict(subject: Subject) -> None:
 
     Usually broken by a load that gives each name a Parameter of its own.
     """
-    after = "after load_state_dict"
-    model = _loaded(subject, after, lambda module, state: module.load_state_dict(state))
-    require_both_uses(model, after)
+    _require_still_tied_when_loaded(subject, "load_state_dict")
 
 
 @check("tying.deepcopy", task="transformer_lm", needs=ASSEMBLY, after=AFTER)
@@ -64,11 +51,12 @@ def deepcopy(subject: Subject) -> None:
     Usually broken by a ``__deepcopy__`` or a stored reference that leaves one of the two uses with the original.
     """
     original = build_tied(subject)
-    copied = subject.run("copy.deepcopy", lambda: copy.deepcopy(original.module), evidence=original.evidence())
-    model = _again(original, copied)
-    after = "after copy.deepcopy"
+    before = original.weights()
+    model, after = original.deepcopy(), "after copy.deepcopy"
     require_one(model, after)
-    if model.parameters[EMBEDDING] is original.parameters[EMBEDDING]:
+    _require_values(model, before, after)
+    model.load({EMBEDDING: before[EMBEDDING] + 1})
+    if not torch.equal(original.weights()[EMBEDDING], before[EMBEDDING]):
         raise CheckFailure(
             f"{after}, the copy's tied weight is still the original's; a correct copy has a Parameter of its own",
             model.evidence(),
@@ -83,27 +71,7 @@ def safetensors_round_trip(subject: Subject) -> None:
     That is what ``safetensors.torch.save_model`` writes. Usually broken by a load that then leaves the other name as it
     was.
     """
-    after = "after a round trip through safetensors"
-
-    def load(module: nn.Module, state: dict[str, Tensor]) -> None:
-        kept = {name: tensor.contiguous() for name, tensor in _one_name_each(state).items()}
-        plain = {name: tensor for name, tensor in kept.items() if not tensor.is_complex()}
-        read = safetensors.torch.load(safetensors.torch.save(plain))
-        module.load_state_dict({**kept, **read}, strict=False)
-
-    require_both_uses(_loaded(subject, after, load), after)
-
-
-def _one_name_each(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict with each storage under its first name in the alphabet, as safetensors keeps it."""
-    seen: set[tuple[int, torch.Size]] = set()
-    kept = {}
-    for name in sorted(state):
-        key = (state[name].data_ptr(), state[name].shape)
-        if key not in seen or state[name].numel() == 0:
-            kept[name] = state[name]
-        seen.add(key)
-    return kept
+    _require_still_tied_when_loaded(subject, "safetensors")
 
 
 @check("tying.dtype", task="transformer_lm", needs=ASSEMBLY, after=AFTER)
@@ -114,24 +82,21 @@ def dtype(subject: Subject) -> None:
     moved to the CPU for it, and back.
     """
     model = build_tied(subject)
-    evidence = model.evidence()
-    home = model.parameters[EMBEDDING].device
+    home = model.device
     moved = home.type in WITHOUT_FLOAT64
     if moved:
-        module = subject.run('model.to("cpu")', lambda: model.module.to("cpu"), evidence=evidence)
-        model = _again(model, module)
+        model = model.moved("cpu")
     for target in (torch.float64, torch.float32):
-        module = subject.run("model.to(dtype)", functools.partial(model.module.to, target), evidence=evidence)
-        model = _again(model, module)
+        model = model.cast(target)
         short = str(target).removeprefix("torch.")
         require_one(model, f"after .to(torch.{short})")
+        weights = model.weights()
         for name in (EMBEDDING, HEAD):
-            if model.parameters[name].dtype != target:
-                got = str(model.parameters[name].dtype).removeprefix("torch.")
-                raise CheckFailure(f"after .to(torch.{short}), {name} is {got}", evidence)
+            if weights[name].dtype != target:
+                got = str(weights[name].dtype).removeprefix("torch.")
+                raise CheckFailure(f"after .to(torch.{short}), {name} is {got}", model.evidence())
     if moved:
-        module = subject.run("model.to(device)", functools.partial(model.module.to, home), evidence=evidence)
-        model = _again(model, module)
+        model = model.moved(str(home))
     require_both_uses(model, "after .to(torch.float64) and back")
 
 
@@ -147,14 +112,8 @@ def load_with_assign(subject: Subject) -> None:
 
     A state dict from a file has two tensors for the two names, and so two Parameters come of it.
     """
-    after = "after load_state_dict(assign=True)"
-
-    def load(module: nn.Module, state: dict[str, Tensor]) -> None:
-        separate = {name: tensor.clone() for name, tensor in state.items()}
-        module.load_state_dict(separate, assign=True)
-
     with taught(BY_ASSIGNMENT):
-        require_both_uses(_loaded(subject, after, load), after)
+        _require_still_tied_when_loaded(subject, "assign")
 
 
 @check("tying.load_one_name", task="transformer_lm", needs=ASSEMBLY, after=["tying.load_state_dict"], advisory=True)
@@ -163,18 +122,9 @@ def load_one_name(subject: Subject) -> None:
 
     Checkpoints often leave the tied head out.
     """
-    source = build_tied(subject)
-    state = source.module.state_dict()
-    shared = source.parameters[EMBEDDING].data_ptr()
-    names = [name for name, tensor in state.items() if tensor.data_ptr() == shared]
-    for name in names:
-        after = f"after load_state_dict with {name} alone of the two vocabulary names"
-
-        def load(module: nn.Module, state: dict[str, Tensor], name: str = name) -> None:
-            module.load_state_dict({key: state[key] for key in state if key == name or key not in names})
-
+    for how in build_tied(subject).ways_to_load_one_name():
         with taught(BY_ASSIGNMENT):
-            require_both_uses(_loaded(subject, after, load), after)
+            _require_still_tied_when_loaded(subject, how)
 
 
 @check("tying.meta_to_empty", task="transformer_lm", needs=ASSEMBLY, after=["tying.one_parameter"], advisory=True)
@@ -185,16 +135,6 @@ def meta_to_empty(subject: Subject) -> None:
     """
 
     with taught(BY_ASSIGNMENT):
-        with torch.device("meta"):
-            model = build(subject, TIED)
+        model = build(subject, TIED, device="meta")
         require_one(model, "on the meta device")
-        evidence = model.evidence()
-        module = subject.run("model.to_empty", lambda: _to_empty(model.module), evidence=evidence)
-        require_one(_again(model, module), "after to_empty from the meta device")
-
-
-def _to_empty(module: nn.Module) -> nn.Module:
-    """``module.to_empty(device="cpu")``. PyTorch's own goes by ``empty_like``, which imports sympy on meta."""
-    if type(module).to_empty is not nn.Module.to_empty:
-        return module.to_empty(device="cpu")
-    return module._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"))
+        require_one(model.to_empty(), "after to_empty from the meta device")

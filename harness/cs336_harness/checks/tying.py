@@ -1,27 +1,24 @@
 """Tying: one Parameter under two names, with both gradients in it, whatever happens to the model. Or two Parameters.
 
-Press and Wolf 2017: the logits are h @ E^T with the embedding E itself. Values agree whether or not the two are one, so
-these checks ask for identity, gradients and what a step or a load does; each message names the way it came apart.
+Press and Wolf 2017: the logits are h @ E^T with the embedding E itself. Logits agree whether or not the two are one, so
+these checks ask for what one Parameter does: written under one name it shows under the other, each name has the whole
+gradient, a step moves it once, a copy or a load keeps all that. Identity is asked for too, and tells which way it came
+apart; but it is what the subject's process says of itself, so no check here passes on it alone.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor
 
 from cs336_harness.checks.comparing import same_numbers
 from cs336_harness.checks.configuration import MODEL_WORKS
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.weights import make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
-from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
+from cs336_harness.subject.built_models import ASSEMBLY, EMBEDDING, HEAD, BuiltModel, build
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
-
-EMBEDDING, HEAD = "token_embeddings.weight", "lm_head.weight"
 
 TIED = DecoderShape(
     vocab_size=29,
@@ -51,34 +48,49 @@ def build_tied(subject: Subject) -> BuiltModel:
     return model
 
 
+APART = {
+    "one storage": "two Parameters over one storage: an optimiser moves it twice, and the next load or copy parts them",
+    "equal values": "two Parameters of equal values: a copy, which the first optimiser step makes differ",
+    "other values": "two Parameters with values of their own",
+}
+"""What two vocabulary names are that are not one Parameter."""
+
+
 def require_one(model: BuiltModel, after: str) -> None:
     """Both vocabulary names give one Parameter; otherwise says how they differ. ``after`` is what was done before."""
-    embedding, head = model.parameters[EMBEDDING], model.parameters[HEAD]
-    if embedding is head:
+    tied = model.inventory().tied
+    if tied == "one":
         return
     lead = f"{after}, {EMBEDDING} and {HEAD}" if after else f"the tied model's {EMBEDDING} and {HEAD}"
-    if not embedding.is_meta and embedding.data_ptr() == head.data_ptr():
-        how = "two Parameters over one storage: an optimiser moves it twice, and the next load or copy parts them"
-    elif not embedding.is_meta and torch.equal(embedding, head):
-        how = "two Parameters of equal values: a copy, which the first optimiser step makes differ"
-    else:
-        how = "two Parameters with values of their own"
-    raise CheckFailure(f"{lead} are {how}; in a correct tied model they are one Parameter", model.evidence())
+    raise CheckFailure(f"{lead} are {APART[tied]}; in a correct tied model they are one Parameter", model.evidence())
 
 
 def require_both_uses(model: BuiltModel, after: str) -> None:
     """Look-up and head both use the Parameter's present value: numbers are written into it, and the logits follow."""
-    old = model.parameters[EMBEDDING].detach().clone()
+    old = model.weights()[EMBEDDING]
     model.logits(IDS)  # what a model keeps from its first forward is then kept from the old values
-    with torch.no_grad():
-        model.parameters[EMBEDDING].copy_(normal(*old.shape, seed=73, std=0.3).to(old))
+    written = normal(*old.shape, seed=73, std=0.3).to(old)
+    model.load({EMBEDDING: written})
+    _require_shown(model, written, f"{after}, the shared weight was changed")
     _require_value(model, old, f"{after}, the shared weight was changed")
+
+
+def _require_shown(model: BuiltModel, written: Tensor, after: str) -> None:
+    """What was written under one vocabulary name is there under both."""
+    weights = model.weights()
+    for name in (EMBEDDING, HEAD):
+        if not torch.equal(weights[name], written):
+            raise CheckFailure(
+                f"{after} under the name {EMBEDDING}, and {name} does not have the new values; in a correct tied model"
+                " both names give one Parameter",
+                model.evidence(),
+            )
 
 
 def _require_value(model: BuiltModel, old: Tensor, after: str) -> None:
     """The logits are the untied model's with the present values in both uses; otherwise says which use has the old."""
     logits = model.logits(IDS)
-    weights = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
+    weights = model.weights()
     reference = build(model.subject, UNTIED, weights)
     if same_numbers(reference.logits(IDS), logits):
         return
@@ -101,12 +113,20 @@ def one_parameter(subject: Subject) -> None:
     """
     model = build(subject, TIED)
     require_one(model, "")
-    shared = model.parameters[EMBEDDING]
-    times = sum(parameter is shared for parameter in model.module.parameters())
+    times = model.inventory().times(EMBEDDING)
     if times != 1:
         raise CheckFailure(
             f"the tied weight that get_transformer_lm_weights gives is {times} times in model.parameters();"
             " an optimiser must find it there, once",
+            model.evidence(),
+        )
+    written = normal(TIED.vocab_size, TIED.d_model, seed=72)
+    model.load({HEAD: written})
+    weights = model.weights()
+    if not torch.equal(weights[EMBEDDING], written) or not torch.equal(weights[HEAD], written):
+        raise CheckFailure(
+            f"what is written into the tied model's {HEAD} does not show in its {EMBEDDING}; in a correct tied model"
+            " both names give one Parameter",
             model.evidence(),
         )
 
@@ -118,13 +138,13 @@ def counted_once(subject: Subject) -> None:
     Usually broken by a head that keeps its own matrix beside the shared one.
     """
     model = build(subject, TIED)
-    named = {id(parameter) for parameter in model.parameters.values()}
-    for name, parameter in model.module.named_parameters():
-        if id(parameter) not in named and parameter.numel() == TIED.vocab_size * TIED.d_model:
-            count = sum(parameter.numel() for parameter in model.module.parameters())
+    held = model.inventory().held
+    for other in held:
+        if not other.names and other.elements == TIED.vocab_size * TIED.d_model:
+            count = sum(each.elements for each in held)
             raise CheckFailure(
-                f"the tied model has a second vocabulary matrix, {name} of shape {tuple(parameter.shape)}, and so"
-                f" {count} parameters; a correct one has {count - parameter.numel()}, the shared matrix counted once",
+                f"the tied model has a second vocabulary matrix, {other.own_name} of shape {other.shape}, and so"
+                f" {count} parameters; a correct one has {count - other.elements}, the shared matrix counted once",
                 model.evidence(),
             )
 
@@ -172,18 +192,18 @@ def no_scale(subject: Subject) -> None:
     )
 
 
-def _loss(logits: Tensor) -> Tensor:
-    return (logits * normal(*logits.shape, seed=74)).sum()
+def _direction() -> Tensor:
+    """The weight of each logit in the scalar that is differentiated."""
+    return normal(*IDS.shape, TIED.vocab_size, seed=74)
 
 
-def _backward(model: BuiltModel) -> None:
-    logits = model.logits(IDS, grad=True)
-    what = "back-propagation through the model that get_transformer_lm built"
-    model.subject.run(what, lambda: _loss(logits).backward(), grad=True, evidence=model.evidence(IDS))
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
+def _gradients(model: BuiltModel) -> dict[str, Tensor]:
+    """Of every weight, zero where none arrives."""
+    found = model.gradients(IDS, [_direction()])
+    gradients = {name: torch.zeros(size) for name, size in model.shape.weight_shapes().items()}
+    if found is not None:
+        gradients |= {name: gradient for name, gradient in found[0].items() if gradient is not None}
+    return gradients
 
 
 @check(
@@ -207,10 +227,14 @@ def gradients(subject: Subject) -> None:
     detached weight, or on a copy that is made anew in each forward.
     """
     tied, untied = build_tied(subject), build(subject, UNTIED, tied_weights())
-    for model in (tied, untied):
-        _backward(model)
-    shared = _gradient(tied.parameters[EMBEDDING])
-    look_up, head = (_gradient(untied.parameters[name]) for name in (EMBEDDING, HEAD))
+    of_tied, of_untied = _gradients(tied), _gradients(untied)
+    shared, look_up, head = of_tied[EMBEDDING], of_untied[EMBEDDING], of_untied[HEAD]
+    if not torch.equal(shared, of_tied[HEAD]):
+        raise CheckFailure(
+            f"the tied model's {EMBEDDING} and {HEAD} have gradients of their own, as two Parameters have; in a correct"
+            " tied model they are one, with the sum of both",
+            tied.evidence(IDS),
+        )
     if same_numbers(look_up + head, shared):
         return
     if same_numbers(head, shared):
@@ -229,57 +253,43 @@ def gradients(subject: Subject) -> None:
     )
 
 
-class _CopiesSeen(TorchDispatchMode):
-    """Notices tensors that have the weight's size and values, and memory of their own."""
-
-    def __init__(self, weight: Tensor) -> None:
-        super().__init__()
-        self.weight = weight.detach()
-        self.any = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs one operation of PyTorch, below autograd, and looks at its result."""
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.shape == self.weight.shape and not self.any:
-            elsewhere = result.untyped_storage().data_ptr() != self.weight.untyped_storage().data_ptr()
-            self.any = elsewhere and torch.equal(result.detach().to(self.weight), self.weight)
-        return result
-
-
 def _detached_or_copied(model: BuiltModel) -> str:
     """Which of the two: a forward that copies the weight makes a second tensor of its values, however it does so."""
-    weight = model.parameters[EMBEDDING]
-    token_ids = IDS.to(weight.device, copy=True)
-    seen = _CopiesSeen(weight)
+    copied = model.copies_weight(IDS, EMBEDDING)
+    return "a copy that each forward makes" if copied else "the weight's values, detached from its gradient"
 
-    def forward() -> None:
-        with seen:
-            model.module(token_ids)
 
-    model.subject.run("the model that get_transformer_lm built", forward, grad=True, evidence=model.evidence(IDS))
-    return "a copy that each forward makes" if seen.any else "the weight's values, detached from its gradient"
+RATE = 0.01
 
 
 @check("tying.optimiser_step", task="transformer_lm", needs=ASSEMBLY, after=[*MODEL_WORKS, "tying.gradients"])
 def optimiser_step(subject: Subject) -> None:
-    """One step of gradient descent over ``model.parameters()`` moves look-up and head alike.
+    """One step of gradient descent over ``model.parameters()`` moves every weight once, look-up and head alike.
 
-    Usually broken by a head that is a copy: after the step it still has the old values.
+    Usually broken by a head that is a copy: after the step it still has the old values. A weight that is twice among
+    the parameters moves twice, one that is absent not at all.
     """
     model = build_tied(subject)
-    old = model.parameters[EMBEDDING].detach().clone()
-    _backward(model)
-    with torch.no_grad():  # what SGD does; torch.optim itself takes a second to import
-        for parameter in model.module.parameters():
-            parameter.sub_(0.01 * _gradient(parameter))
+    before, gradient = model.weights(), _gradients(model)
+    model.step(IDS, _direction(), RATE)
     require_one(model, "after an optimiser step")
-    if torch.equal(old, model.parameters[EMBEDDING]):
+    after = model.weights()
+    if torch.equal(before[EMBEDDING], after[EMBEDDING]):
         raise CheckFailure(
             "an optimiser step over model.parameters() does not move the tied weight; it must be among them and have a"
             " gradient",
             model.evidence(),
         )
-    _require_value(model, old, "an optimiser step was taken")
+    _require_value(model, before[EMBEDDING], "an optimiser step was taken")
+    for name, old in before.items():
+        step = -RATE * gradient[name]
+        if not same_numbers(old + step, after[name]):
+            times = float(((after[name] - old) * step).sum() / (step * step).sum())
+            raise CheckFailure(
+                f"an optimiser step over model.parameters() moves {name} by {times:.3g} times its gradient's step; each"
+                " weight must be there once, and no more",
+                model.evidence(),
+            )
 
 
 @check("tying.untied", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
@@ -289,14 +299,12 @@ def untied(subject: Subject) -> None:
     Usually broken by tying whatever the flag says, or by two Parameters over one storage.
     """
     model = build(subject, UNTIED)
-    embedding, head = model.parameters[EMBEDDING], model.parameters[HEAD]
     lesson = "with tie_embeddings False a correct model has two matrices that know nothing of each other"
-    if embedding is head:
+    if model.inventory().tied == "one":
         raise CheckFailure(f"the untied model's {EMBEDDING} and {HEAD} are one Parameter; {lesson}", model.evidence())
-    before = head.detach().clone()
-    with torch.no_grad():
-        embedding.add_(1)
-    if not torch.equal(head, before):
+    before = model.weights()
+    model.load({EMBEDDING: before[EMBEDDING] + 1})
+    if not torch.equal(model.weights()[HEAD], before[HEAD]):
         raise CheckFailure(f"changing the untied model's {EMBEDDING} changes its {HEAD}; {lesson}", model.evidence())
 
 
@@ -311,17 +319,15 @@ def untied_uses(subject: Subject) -> None:
 
     Usually broken by a head that computes with the embedding whatever the flag says.
     """
-    model = build(subject, UNTIED, make_weights(UNTIED, seed=75))
-    head = model.parameters[HEAD]
+    weights = make_weights(UNTIED, seed=75)
+    model = build(subject, UNTIED, weights)
     plain = model.logits(IDS)
     lesson = "with tie_embeddings False a correct head computes with its own matrix, and the look-up does not"
-    with torch.no_grad():
-        head.mul_(2)
+    model.load({HEAD: 2 * weights[HEAD]})
     if not same_numbers(2 * plain, model.logits(IDS)):
         raise CheckFailure(
             f"doubling the untied model's {HEAD} does not double its logits; {lesson}", model.evidence(IDS)
         )
-    with torch.no_grad():
-        head.zero_()
+    model.load({HEAD: torch.zeros_like(weights[HEAD])})
     if model.logits(IDS).any():
         raise CheckFailure(f"the untied model has logits when its {HEAD} is zero; {lesson}", model.evidence(IDS))

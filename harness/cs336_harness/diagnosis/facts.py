@@ -43,23 +43,13 @@ def entry_points_of(code: tuple[str, ...]) -> list[str]:
 
 def fact(name: str, what: str, place: Place, *code: str) -> Experiment:
     """An experiment from its text; the last line is the expression that is looked at."""
-    compiled = (compile("\n".join(code[:-1]), name, "exec"), compile(code[-1], name, "eval"))
     needed = entry_points_of(code)
 
     def run(subject: Subject) -> Any:
-        import torch
-
         for entry_point in needed:
             if subject.state(entry_point) != "filled":
                 raise AbsentEntryPoint(entry_point, subject.name)
-
-        def try_it() -> Any:
-            namespace: dict[str, Any] = {"torch": torch}
-            namespace |= {entry_point: getattr(subject.module, entry_point) for entry_point in needed}
-            exec(compiled[0], namespace)
-            return eval(compiled[1], namespace)
-
-        return subject.run(name, try_it, grad=True)
+        return subject.evaluate(name, code, needed)
 
     return Experiment(name, what, run, place, code=code)
 

@@ -177,8 +177,7 @@ def _model_ladder() -> Ladder:
 
 
 def _built(arguments: Mapping[str, Any], shape: DecoderShape, subject: Subject) -> torch.Tensor:
-    model = build(subject, shape, arguments["weights"])
-    return model.subject.run("the model", lambda: model.module(arguments["in_indices"].clone()))
+    return build(subject, shape, arguments["weights"]).forward(arguments["in_indices"])
 
 
 def _shape_of(arguments: Mapping[str, Any], like: DecoderShape) -> DecoderShape:
@@ -205,8 +204,8 @@ def built_ladder() -> Ladder:
 
     def prepare(subject: Subject) -> Callable[[], torch.Tensor]:
         model = build(subject, SMALL, small_calls.weights_of(SMALL))
-        model.module.eval()
-        return lambda: subject.run("the model", lambda: model.module(small_calls.token_ids(SMALL, 2, 5)))
+        model.set_mode("eval")
+        return lambda: model.forward(small_calls.token_ids(SMALL, 2, 5))
 
     return (repeats("get_transformer_lm", prepare), *rungs, *facts.MANNERS)
 

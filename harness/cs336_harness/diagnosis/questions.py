@@ -75,8 +75,7 @@ class Bench:
 
 
 def _built(shape: DecoderShape, arguments: dict[str, Any], subject: Subject) -> Tensor:
-    model = build(subject, shape, arguments["weights"])
-    return subject.run("the model", lambda: model.module(arguments["in_indices"].clone()))
+    return build(subject, shape, arguments["weights"]).forward(arguments["in_indices"])
 
 
 NEGLIGIBLE = 1e-5

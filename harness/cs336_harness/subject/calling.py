@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import io
 import os
 import textwrap
 import traceback
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -27,6 +28,9 @@ from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, Ch
 
 Result = TypeVar("Result")
 
+
+PLAIN_TENSORS = (Tensor, torch.nn.Parameter)
+"""The types of a tensor that computes as PyTorch does."""
 
 MESSAGE_WIDTH = 300
 """How much of the text of a subject's own exception is shown."""
@@ -213,6 +217,18 @@ class Subject:
         evidence = Evidence(entry_point=entry_point, arguments=dict(arguments))
         return self.run(entry_point, lambda: function(*positional, **given), grad=grad, evidence=evidence)
 
+    def evaluate(self, what: str, code: Sequence[str], entry_points: Sequence[str]) -> Any:
+        """The value of the last line of ``code``, an expression, after the others ran; with torch and entry points."""
+        statements, expression = _compiled(what, tuple(code))
+
+        def evaluated() -> Any:
+            namespace: dict[str, Any] = {"torch": torch}
+            namespace |= {name: getattr(self.module, name) for name in entry_points}
+            exec(statements, namespace)
+            return eval(expression, namespace)
+
+        return self.run(what, evaluated, grad=True)
+
     def run(
         self, what: str, function: Callable[[], Result], *, grad: bool = False, evidence: Evidence | None = None
     ) -> Result:
@@ -247,7 +263,7 @@ class Subject:
     def checked(self, what: str, result: Any, shape: tuple[int, ...], evidence: Evidence | None = None) -> Tensor:
         """``result``, on the CPU, if it is a finite floating tensor of ``shape``; :class:`CheckFailure` otherwise."""
         evidence = evidence or Evidence()
-        if not isinstance(result, Tensor):
+        if type(result) not in PLAIN_TENSORS:  # a subclass may compare, print and compute as it likes
             kind = "nothing (is a return statement missing?)" if result is None else f"a {type(result).__name__}"
             raise CheckFailure(f"{what} returned {kind}; it must return a tensor of shape {shape}", evidence)
         if tuple(result.shape) != tuple(shape):
@@ -303,6 +319,11 @@ class Subject:
                 place = os.path.relpath(frame.filename, self.root)
             evidence.details.append(f"{place}:{frame.lineno} in {frame.name}: {frame.line}")
         return CheckFailure(message, evidence)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(name: str, code: tuple[str, ...]) -> tuple[CodeType, CodeType]:
+    return compile("\n".join(code[:-1]), name, "exec"), compile(code[-1], name, "eval")
 
 
 def _dtype(tensor: Tensor) -> str:
