@@ -15,7 +15,7 @@ from variations import COVERING, VARIATIONS, Variation, VariationAdapters
 from cs336_harness.checks import all_checks
 from cs336_harness.contract import MODEL_ENTRY_POINTS
 from cs336_harness.defects import all_defects, subject_of
-from cs336_harness.diagnosis import Diagnosis, Probe, diagnose_check
+from cs336_harness.diagnosis import Diagnosis, Probe, diagnose_check, diagnosing
 from cs336_harness.diagnosis.localising import locate
 from cs336_harness.diagnosis.matching import match
 from cs336_harness.diagnosis.programs import EVERY, program, programs_for
@@ -215,6 +215,18 @@ def test_a_subject_that_only_raises_is_not_named_and_nothing_is_raised() -> None
     for check_id in ("components.rope", "assembly.transformer_lm", "tying.one_parameter", "accounting.flop_terms"):
         found = diagnose_check(subject, all_checks()[check_id], CheckFailure("it raised"))
         assert found is None or found.defects == ()
+
+
+def test_a_diagnosis_that_breaks_hides_no_failure_but_fails_our_own_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(check: Any) -> list[str]:
+        raise RecursionError("a bug of the diagnosis")
+
+    monkeypatch.setattr(diagnosing, "programs_for", broken)
+    subject, check, failure = known("silu-is-relu"), all_checks()["components.silu"], CheckFailure("it failed")
+    with pytest.raises(RecursionError, match="a bug of the diagnosis"):
+        diagnose_check(subject, check, failure)
+    monkeypatch.delenv(diagnosing.RAISES)
+    assert diagnose_check(subject, check, failure) is None
 
 
 def test_every_experiment_has_a_name_of_its_own_and_words_for_it() -> None:

@@ -1,143 +1,37 @@
-"""Diagnosis: where a fault is, and which known mistake it is. Only run on failure; right, or silent.
+"""Diagnosis: where a fault is, and which known mistake it is. Runs only on failure; a name it gives is right.
 
-:func:`diagnose_check` explains one failed check. What is tried on a subject is tried once: :func:`probe_of` keeps it.
+A subject is a black box behind its entry points, so whatever is said of it was seen in calls. Three things are done
+with calls, each in a module of its own:
+
+**Experiment** (:mod:`observing`, :mod:`rungs`, :mod:`ladders`, :mod:`component_ladders`, :mod:`facts`). An experiment
+is one call with small tensors, or a few lines of code, and the words for what it looks at. The experiments on one entry
+point make a *program*, from the simplest (all sublayers zero, one token, equal scores) to the whole: each adds one
+thing, so the first one to differ from the oracle says what was added last. A program is data; nothing in it knows of a
+defect. :class:`matching.Probe` makes each experiment once for a subject and keeps what it showed.
+
+**Match** (:mod:`matching`, :mod:`programs`). A known mistake is an oracle with that mistake built in, so it can be
+put through the same experiments. It matches when it gives *everything* that the subject gives, within rounding: where
+the subject is wrong, wrong in the same way, and where it is right, right. Of several that match, those that also
+explain the other entry points stay. Two mistakes at once are searched for only where no single one matches.
+
+**Locate** (:mod:`localising`, :mod:`zeroed_sublayers`, :mod:`questions`). Where nothing matches, the first experiment
+that differs gives a place, and a few questions there narrow it: the same call with a weight zeroed, one token changed,
+one head only. :mod:`reproducing` finds the smallest call that shows the fault, and :mod:`wording` says it all.
+
+What a newcomer must keep:
+
+- A correct decoder differs in no experiment: every new experiment is tried on the correct variations.
+- Never claim more than was seen. A mistake that explains half of the numbers is no match, and a match is named only if
+  the mistake makes the failing check fail as well (:mod:`diagnosing`).
+- An experiment that cannot be made (an entry point is absent, or blank) decides nothing either way.
+- The first rung must be the simplest: a rung that needs something which an earlier one does not show misplaces faults.
+- The diagnosis never raises for a person who wants a verdict; under the harness's own tests it does
+  (``CS336_HARNESS_RAISES``), so that a bug in here is seen.
+- What is printed was run: a snippet is compiled from the very text that is shown.
 """
 
-from __future__ import annotations
-
-import contextlib
-import functools
-import re
-
-from cs336_harness.checks import Check
-from cs336_harness.defects import Defect, contradiction
-from cs336_harness.defects.defect import subject_of
-from cs336_harness.diagnosis.localising import Located, locate
-from cs336_harness.diagnosis.matching import Match, Probe, match
-from cs336_harness.diagnosis.programs import programs_for, reaches
-from cs336_harness.diagnosis.reproducing import reproducer
-from cs336_harness.diagnosis.telling import Diagnosis
-from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.diagnosis.diagnosing import diagnose_blocked, diagnose_check, probe_of
+from cs336_harness.diagnosis.matching import Probe
+from cs336_harness.diagnosis.wording import Diagnosis
 
 __all__ = ["Diagnosis", "Probe", "diagnose_blocked", "diagnose_check", "probe_of"]
-
-
-@functools.lru_cache(maxsize=4)
-def probe_of(subject: Subject) -> Probe:
-    """What is known of a subject, kept for the next check that fails."""
-    return Probe(subject)
-
-
-def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pairs: bool = True) -> Diagnosis | None:
-    """What the failure of a check comes from; None when none of the experiments shows anything.
-
-    Never raises: a diagnosis that fails must not hide the failure that it was to explain.
-    """
-    probe = probe_of(subject)
-    with contextlib.suppress(Exception):
-        unnamed: list[str] = []
-        for name in programs_for(check):
-            if not probe.differing(name):
-                continue
-            found = match(probe, name, pairs=False) or _beside_those_told(probe, name)
-            found = found or (match(probe, name) if pairs and not unnamed else None)
-            if found is not None and _makes_fail(found, check, failure):
-                return _named(probe, name, check, found)
-            unnamed.append(name)
-        located = locate(probe, unnamed[0]) if unnamed else None
-        if located is not None:
-            return _unnamed(probe, unnamed[0], check, failure, located)
-    return None
-
-
-def diagnose_blocked(subject: Subject, check: Check, failure: CheckFailure) -> Diagnosis | None:
-    """A second mistake behind the first: what is left of a blocked check's failure beside the mistakes already named.
-
-    None when these explain it, when none was named, or when nothing known explains the rest.
-    """
-    probe = probe_of(subject)
-    with contextlib.suppress(Exception):
-        name = next((name for name in programs_for(check) if probe.differing(name)), None)
-        own = _told(probe, name) if name is not None else ()
-        if name is None or not own or (name, own) in probe.answered:
-            return None
-        probe.answered.add((name, own))
-        if probe.fits(probe.telling(name), *own):
-            return None
-        found = match(probe, name, given=own) or match(probe, name, pairs=False)
-        if found is not None and not set(found.defects) & set(own) and _makes_fail(found, check, failure):
-            return _named(probe, name, check, found)
-    return None
-
-
-def _told(probe: Probe, name: str) -> tuple[type[Defect], ...]:
-    """The mistakes already named that reach into a program; none when they cannot be in one decoder."""
-    told = tuple(probe.told)
-    return () if contradiction(*told) is not None else tuple(defect for defect in told if reaches(defect, name))
-
-
-def _beside_those_told(probe: Probe, name: str) -> Match | None:
-    """What explains a program together with the mistakes already named; these themselves when they explain it."""
-    told = _told(probe, name)
-    if not told:
-        return None
-    experiments = probe.telling(name)
-    if probe.fits(experiments, *told):
-        needed = tuple(d for d in told if not probe.fits(experiments, *(other for other in told if other is not d)))
-        return Match(needed, together=len(needed) > 1) if needed else None
-    return match(probe, name, given=told)
-
-
-def _makes_fail(found: Match, check: Check, failure: CheckFailure) -> bool:
-    """Whether the known mistakes make this very check fail in the same way: by numbers, or with the same words.
-
-    A subject may have the mistake and fail the check for another reason.
-    """
-    named = found.defects if found.together else found.defects[:1]
-    try:
-        check(subject_of(*named))
-    except CheckFailure as expected:
-        if failure.evidence.error_in_noise is not None:
-            return expected.evidence.error_in_noise is not None
-        return _words(expected.message) == _words(failure.message)
-    except Exception:
-        return False
-    return False
-
-
-def _words(message: str) -> str:
-    """A message without its numbers."""
-    return re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "#", message)
-
-
-def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
-    named = found.defects if found.together else found.defects[:1]
-    known = [probe.told.get(defect) for defect in named]
-    for defect in named:
-        probe.told.setdefault(defect, check.id)
-    places = list(dict.fromkeys(str(defect.place) for defect in found.defects))
-    located = locate(probe, name)
-    single = len(found.defects) == 1 or found.together
-    return Diagnosis(
-        where=" and ".join(places) if found.together else places[0],
-        confidence="certain" if single or len(places) == 1 else "likely",
-        defects=found.defects,
-        together=found.together,
-        told_before=known[-1] if all(known) else None,
-        evidence=[] if located is None else located.evidence,
-        reproducer=reproducer(probe, name),
-    )
-
-
-def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure, located: Located) -> Diagnosis | None:
-    """The place alone. A message that states a broken promise or an exception says more than a place would."""
-    if failure.evidence.error_in_noise is None:
-        stated = failure.__cause__ is not None or check.group in ("tying", "configuration", "accounting")
-        return None if stated else Diagnosis(where=str(located.place), confidence=located.confidence)
-    return Diagnosis(
-        where=str(located.place),
-        confidence=located.confidence,
-        evidence=located.evidence,
-        reproducer=reproducer(probe, name),
-    )

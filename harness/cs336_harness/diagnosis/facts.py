@@ -219,7 +219,7 @@ def configuration() -> tuple[Experiment, ...]:
         _refusal("kv heads", "6 heads over 4", "num_heads=6, num_kv_heads=4"),
         _refusal("odd heads", "a head of 5 channels", "d_model=15"),
         _refusal("zero layers", "no layers", "num_layers=0"),
-        _refusal("zero vocabulary", "a vocabulary of none", "vocab_size=0"),
+        _refusal("zero vocabulary", "an empty vocabulary", "vocab_size=0"),
         _refusal("negative width", "a negative d_ff", "d_ff=-64"),
         _refusal("huge", "a huge model of sizes that do not fit", "vocab_size=10**12, d_model=10**6 + 1"),
         _length("full", "an input that fills the context", 6),
@@ -229,7 +229,7 @@ def configuration() -> tuple[Experiment, ...]:
 
 CALL = model_code(1, 3, 1, 1)
 """Up to the token ids, then five lines: the call in four, and its result."""
-MODEL_MANNERS = (
+MODEL_SIDE_EFFECTS = (
     fact(
         "run_transformer_lm: weights untouched",
         "in which weights it leaves other than it found them",
@@ -263,7 +263,7 @@ MODEL_MANNERS = (
     ),
 )
 
-SOFTMAX_MANNERS = fact(
+SOFTMAX_SIDE_EFFECTS = fact(
     "run_softmax: input untouched",
     "in what it leaves of its input",
     Place.ATTENTION,
@@ -272,7 +272,7 @@ SOFTMAX_MANNERS = fact(
     "x.tolist()",
 )
 
-MANNERS = (
+SIDE_EFFECTS = (
     fact(
         "get_transformer_lm: train and eval",
         "in whether train and eval agree",

@@ -14,8 +14,8 @@ import torch
 from cs336_harness.defects import Place
 from cs336_harness.diagnosis import facts, small_calls
 from cs336_harness.diagnosis.component_ladders import COMPONENT_LADDERS
-from cs336_harness.diagnosis.observing import Experiment
-from cs336_harness.diagnosis.rungs import Ladder, Rung, repeating_ladder, repeats
+from cs336_harness.diagnosis.observing import Experiment, Program, Question
+from cs336_harness.diagnosis.rungs import Rung, repeating_ladder, repeats
 from cs336_harness.diagnosis.small_calls import GROUPED, HUGE_THETA, SMALL
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import build
@@ -24,19 +24,22 @@ from cs336_harness.subject.failures import CheckFailure
 
 
 def _attention_rungs(make: Callable[..., dict[str, Any]], whole: small_calls.Surgery) -> tuple[Rung, ...]:
-    """Rungs that attention, the block and the model share; ``whole`` silences what is not attention."""
+    """Rungs that attention, the block and the model share; ``whole`` zeroes what is not attention."""
     return (
-        (
+        Rung(
             "one token",
             "for a single token, where attention only hands its value over",
             Place.ATTENTION,
             lambda: make(time=1, surgery=whole),
+            Question.ONE_TOKEN,
+            length=1,
         ),
-        (
+        Rung(
             "equal scores",
             "when all scores are equal, so that each position takes the mean of what it sees",
             Place.MASK,
             lambda: make(surgery=small_calls.uniform),
+            Question.EQUAL_SCORES,
         ),
     )
 
@@ -50,44 +53,59 @@ UNROTATED = "when theta is so large that nothing turns, so that only the content
 
 def _sizes(make: Callable[..., dict[str, Any]], whole: small_calls.Surgery) -> tuple[Rung, ...]:
     return (
-        ("more positions", "with eleven positions", Place.INFORMATION_FLOW, lambda: make(time=11, surgery=whole)),
-        (
+        Rung(
+            "more positions",
+            "with eleven positions",
+            Place.INFORMATION_FLOW,
+            lambda: make(time=11, surgery=whole),
+            Question.FLOW,
+            length=11,
+        ),
+        Rung(
             "full context",
             "when the input fills the context",
             Place.INFORMATION_FLOW,
             lambda: make(time=12, surgery=whole),
+            Question.FLOW,
+            length=12,
         ),
-        ("as many rows as heads", "with as many rows as heads", Place.HEADS, lambda: make(batch=3, surgery=whole)),
-        ("one row", "with a single row", Place.POST_PROCESSING, lambda: make(batch=1, surgery=whole)),
+        Rung(
+            "as many rows as heads",
+            "with as many rows as heads",
+            Place.HEADS,
+            lambda: make(batch=3, surgery=whole),
+            Question.FLOW,
+        ),
+        Rung("one row", "with a single row", Place.POST_PROCESSING, lambda: make(batch=1, surgery=whole)),
     )
 
 
 @functools.cache
-def ladder(entry_point: str) -> Ladder:
+def ladder(entry_point: str) -> Program:
     """The experiments on one of the twelve model entry points."""
     return (_MODEL_LADDERS[entry_point] if entry_point in _MODEL_LADDERS else COMPONENT_LADDERS[entry_point])()
 
 
-def _attention_ladder() -> Ladder:
+def _attention_ladder() -> Program:
     make = small_calls.attention_call
     return repeating_ladder(
         "run_multihead_self_attention",
         make,
         *_attention_rungs(make, small_calls.nothing),
-        ("attention", "on five positions", Place.ATTENTION, lambda: make()),
+        Rung("attention", "on five positions", Place.ATTENTION, lambda: make(), Question.ATTENTION),
         *_sizes(make, small_calls.nothing),
     )
 
 
-def _rotary_attention_ladder() -> Ladder:
+def _rotary_attention_ladder() -> Program:
     make = small_calls.rotary_attention_call
     return repeating_ladder(
         "run_multihead_self_attention_with_rope",
         make,
         *_attention_rungs(make, small_calls.nothing),
-        ("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "theta")),
-        ("attention", "on five positions", Place.POSITIONS, lambda: make()),
-        (
+        Rung("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "theta"), Question.CONTENT),
+        Rung("attention", "on five positions", Place.POSITIONS, lambda: make(), Question.ATTENTION),
+        Rung(
             "jumping positions",
             "at positions that jump",
             Place.POSITIONS,
@@ -97,27 +115,35 @@ def _rotary_attention_ladder() -> Ladder:
     )
 
 
-def _block_ladder() -> Ladder:
+def _block_ladder() -> Program:
     make = small_calls.block_call
     return repeating_ladder(
         "run_transformer_block",
         make,
-        (
-            "silent",
-            "when both sublayers are silenced and only the stream is left",
+        Rung(
+            "zeroed sublayers",
+            "when both sublayers give zeros and only the stream is left",
             Place.RESIDUAL,
-            lambda: make(surgery=small_calls.silence),
+            lambda: make(surgery=small_calls.zero_sublayers),
+            Question.STREAM,
         ),
         *_attention_rungs(make, small_calls.only_attention),
-        ("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "theta")),
-        ("attention", "with attention alone", Place.POSITIONS, lambda: make(surgery=small_calls.only_attention)),
-        (
+        Rung("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "theta"), Question.CONTENT),
+        Rung(
+            "attention",
+            "with attention alone",
+            Place.POSITIONS,
+            lambda: make(surgery=small_calls.only_attention),
+            Question.ATTENTION,
+        ),
+        Rung(
             "feed-forward",
             "with the feed-forward alone",
             Place.FEED_FORWARD,
             lambda: make(surgery=small_calls.only_feed_forward),
+            Question.FEED_FORWARD,
         ),
-        ("both", "with both sublayers", Place.RESIDUAL, lambda: make()),
+        Rung("both", "with both sublayers", Place.RESIDUAL, lambda: make(), Question.FLOW),
         *_sizes(make, small_calls.nothing),
     )
 
@@ -126,41 +152,51 @@ def model_rungs(make: Callable[..., dict[str, Any]]) -> tuple[Rung, ...]:
     """The ladder of a whole model, from the bare embedding and head to eleven layers."""
     three, two = SMALL.replace(num_layers=3), SMALL.replace(num_layers=2)
     return (
-        (
-            "silent",
-            "when every sublayer is silenced and only embedding, final norm and head are left",
+        Rung(
+            "zeroed sublayers",
+            "when every sublayer gives zeros and only embedding, final norm and head are left",
             Place.FINAL_NORM,
-            lambda: make(time=4, surgery=small_calls.silence),
+            lambda: make(time=4, surgery=small_calls.zero_sublayers),
+            Question.STREAM,
         ),
         *_attention_rungs(make, small_calls.only_attention),
-        ("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "rope_theta")),
-        ("attention", "with attention alone", Place.POSITIONS, lambda: make(surgery=small_calls.only_attention)),
-        (
+        Rung("no rotation", UNROTATED, Place.ATTENTION, _unrotated(make, "rope_theta"), Question.CONTENT),
+        Rung(
+            "attention",
+            "with attention alone",
+            Place.POSITIONS,
+            lambda: make(surgery=small_calls.only_attention),
+            Question.ATTENTION,
+        ),
+        Rung(
             "feed-forward",
             "with the feed-forward alone",
             Place.FEED_FORWARD,
             lambda: make(time=3, surgery=small_calls.only_feed_forward),
+            Question.FEED_FORWARD,
         ),
-        ("one layer", "with one whole layer", Place.RESIDUAL, lambda: make(time=4)),
+        Rung("one layer", "with one whole layer", Place.RESIDUAL, lambda: make(time=4), Question.FLOW),
         *(
-            (
+            Rung(
                 f"layer {layer} of 3 alone",
-                f"when layer {layer} of three is the only one that speaks",
+                f"when of three layers only layer {layer} adds anything",
                 Place.LAYERS,
                 functools.partial(make, three, time=3, surgery=small_calls.only_layer(layer)),
             )
             for layer in range(3)
         ),
-        ("three layers", "with three layers", Place.LAYERS, lambda: make(three, time=4)),
-        (
+        Rung("three layers", "with three layers", Place.LAYERS, lambda: make(three, time=4), Question.FLOW),
+        Rung(
             "full context of two layers",
             "with two layers and a full context",
             Place.INFORMATION_FLOW,
             lambda: make(two, batch=1, time=12),
+            Question.FLOW,
+            length=12,
         ),
         *_sizes(make, small_calls.nothing),
-        ("one token alone", "for one token in one row", Place.POST_PROCESSING, lambda: make(batch=1, time=1)),
-        (
+        Rung("one token alone", "for one token in one row", Place.POST_PROCESSING, lambda: make(batch=1, time=1)),
+        Rung(
             "eleven layers",
             "with eleven layers",
             Place.LAYERS,
@@ -169,10 +205,10 @@ def model_rungs(make: Callable[..., dict[str, Any]]) -> tuple[Rung, ...]:
     )
 
 
-def _model_ladder() -> Ladder:
+def _model_ladder() -> Program:
     return (
         *repeating_ladder("run_transformer_lm", small_calls.model_call, *model_rungs(small_calls.model_call)),
-        *facts.MODEL_MANNERS,
+        *facts.MODEL_SIDE_EFFECTS,
     )
 
 
@@ -185,46 +221,54 @@ def _shape_of(arguments: Mapping[str, Any], like: DecoderShape) -> DecoderShape:
 
 
 @functools.cache
-def built_ladder() -> Ladder:
+def built_ladder() -> Program:
     """The experiments on what ``get_transformer_lm`` builds: the model's ladder, then grouped heads and tying."""
-    rungs = []
-    for name, what, place, arguments in model_rungs(small_calls.model_call):
-        rungs.append(_build_rung(name, what, place, arguments, SMALL))
+    experiments = []
+    for rung in model_rungs(small_calls.model_call):
+        experiments.append(_built_once(rung, SMALL))
     grouped = [
         ("six heads over two", "with six query heads over two key/value heads", GROUPED),
         ("six heads over one", "with six query heads over one key/value head", GROUPED.replace(num_kv_heads=1)),
         ("six heads over three", "with six query heads over three key/value heads", GROUPED.replace(num_kv_heads=3)),
     ]
     for name, what, shape in grouped:
-        rungs.append(_build_rung(name, what, Place.HEADS, functools.partial(small_calls.model_call, shape), shape))
+        rung = Rung(name, what, Place.HEADS, functools.partial(small_calls.model_call, shape))
+        experiments.append(_built_once(rung, shape))
     tied = SMALL.replace(tie_embeddings=True)
-    rungs.append(
-        _build_rung("tied", "when it is tied", Place.TYING, functools.partial(small_calls.model_call, tied), tied)
-    )
+    rung = Rung("tied", "when it is tied", Place.TYING, functools.partial(small_calls.model_call, tied))
+    experiments.append(_built_once(rung, tied))
 
     def prepare(subject: Subject) -> Callable[[], torch.Tensor]:
         model = build(subject, SMALL, small_calls.weights_of(SMALL))
         model.set_mode("eval")
         return lambda: model.forward(small_calls.token_ids(SMALL, 2, 5))
 
-    return (repeats("get_transformer_lm", prepare), *rungs, *facts.MANNERS)
+    return (repeats("get_transformer_lm", prepare), *experiments, *facts.SIDE_EFFECTS)
 
 
-def _build_rung(
-    name: str, what: str, place: Place, arguments: Callable[[], Mapping[str, Any]], like: DecoderShape
-) -> Experiment:
-    cached = functools.cache(arguments)
+def _built_once(rung: Rung, like: DecoderShape) -> Experiment:
+    """A rung of the model's ladder, its call made of a model that is built for it."""
+    arguments = functools.cache(rung.arguments)
 
     def run(subject: Subject) -> torch.Tensor:
-        result = _built(cached(), _shape_of(cached(), like), subject)
+        result = _built(arguments(), _shape_of(arguments(), like), subject)
         if not isinstance(result, torch.Tensor):
             raise CheckFailure("the model returned no tensor")
         return result
 
-    return Experiment(f"get_transformer_lm: {name}", what, run, place, arguments=cached, shape=like)
+    return Experiment(
+        f"get_transformer_lm: {rung.name}",
+        rung.what,
+        run,
+        rung.place,
+        arguments=arguments,
+        shape=like,
+        question=rung.question,
+        length=rung.length,
+    )
 
 
-_MODEL_LADDERS: dict[str, Callable[[], Ladder]] = {
+_MODEL_LADDERS: dict[str, Callable[[], Program]] = {
     "run_multihead_self_attention": _attention_ladder,
     "run_multihead_self_attention_with_rope": _rotary_attention_ladder,
     "run_transformer_block": _block_ladder,

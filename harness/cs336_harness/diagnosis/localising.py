@@ -16,11 +16,11 @@ from torch import Tensor
 from cs336_harness.defects import Place
 from cs336_harness.diagnosis import small_calls
 from cs336_harness.diagnosis.matching import Probe
-from cs336_harness.diagnosis.observing import RAISED, Experiment, apart
+from cs336_harness.diagnosis.observing import RAISED, Experiment, Observed, Question, apart
 from cs336_harness.diagnosis.programs import program
 from cs336_harness.diagnosis.questions import LADDERS, Bench, leak_of, mixed_rows, unseen_by, zeroed
-from cs336_harness.diagnosis.silent_model import silent_model
 from cs336_harness.diagnosis.small_calls import SMALL
+from cs336_harness.diagnosis.zeroed_sublayers import questions_of_a_model
 from cs336_harness.reference.oracle_adapters import NORM_EPS
 
 
@@ -46,68 +46,75 @@ def locate(probe: Probe, name: str) -> Located | None:
     evidence.append(f"differs {first.what}" if seen.text != RAISED else f"raises {first.what}: {seen.message}")
     if name not in LADDERS or first.decisive:
         return Located(first.place, "likely", evidence)
-    rung = first.name.partition(": ")[2]
-    place, answer = _ask(Bench(probe, name), rung, first, seen.value, raises=seen.text == RAISED)
+    place, answer = _ask(Bench(probe, name), first, seen)
     return Located(place, "likely", [*evidence, *([answer] if answer else [])])
 
 
-def _ask(bench: Bench, rung: str, first: Experiment, seen: Tensor | None, *, raises: bool) -> tuple[Place, str]:
-    if raises:
+def _ask(bench: Bench, first: Experiment, seen: Observed) -> tuple[Place, str]:
+    if seen.text == RAISED:
         return (Place.CONFIGURATION if bench.name == "built" else first.place), ""
     mixed = mixed_rows(bench)
     if mixed:
         return Place.INFORMATION_FLOW, mixed
-    if rung == "silent":
-        return (
-            silent_model(bench, first, seen) if bench.name in ("run_transformer_lm", "built") else silent_block(bench)
-        )
-    if rung in ("one token", "equal scores", "no rotation", "attention"):
-        return _attention(bench, rung, first.place)
-    if rung == "feed-forward":
-        return _feed_forward(bench)
-    if rung.startswith(("more", "full", "as many", "three", "one layer", "both")):
-        time = 12 if "full" in rung else 11 if rung.startswith("more") else 5
-        leak = leak_of(bench, time)
-        if leak:
-            return Place.INFORMATION_FLOW, leak
-        unseen = unseen_by(bench, time) if time > 5 else ""
-        if unseen:
-            return Place.MASK, unseen
+    match first.question:
+        case Question.STREAM if bench.name == "run_transformer_block":
+            return _stream_of_a_block(bench)
+        case Question.STREAM:
+            return questions_of_a_model(bench, first, seen.value)
+        case Question.ONE_TOKEN | Question.EQUAL_SCORES | Question.CONTENT | Question.ATTENTION:
+            return _attention(bench, first)
+        case Question.FEED_FORWARD:
+            return _feed_forward(bench)
+        case Question.FLOW:
+            return _flow(bench, first)
     return first.place, ""
 
 
-def _attention(bench: Bench, rung: str, place: Place) -> tuple[Place, str]:
+def _flow(bench: Bench, first: Experiment) -> tuple[Place, str]:
+    leak = leak_of(bench, first.length)
+    if leak:
+        return Place.INFORMATION_FLOW, leak
+    unseen = unseen_by(bench, first.length) if first.length > SHORT else ""
+    return (Place.MASK, unseen) if unseen else (first.place, "")
+
+
+SHORT = 5
+"""The length of the calls that are asked about first."""
+
+
+def _attention(bench: Bench, first: Experiment) -> tuple[Place, str]:
+    question, time = first.question, first.length
     attention_only = small_calls.nothing if "attention" in bench.name else small_calls.only_attention
-    surgery = {"equal scores": small_calls.uniform, "no rotation": small_calls.unrotated}.get(rung, attention_only)
-    time = 1 if rung == "one token" else 5
+    surgeries = {Question.EQUAL_SCORES: small_calls.uniform, Question.CONTENT: small_calls.unrotated}
+    surgery = surgeries.get(question, attention_only)
     theta = "rope_theta" if "rope_theta" in bench.arguments() else "theta"
 
     def huge(arguments: dict[str, Any]) -> None:
-        if rung == "no rotation":
+        if question is Question.CONTENT:
             arguments[theta] = small_calls.HUGE_THETA
 
-    if rung == "no rotation":
-        first, second = (
+    if question is Question.CONTENT:
+        given, other = (
             bench.output(surgery=attention_only),
             bench.output(lambda arguments: arguments.update({theta: 7.0}), surgery=attention_only),
         )
-        if first is not None and second is not None and apart(first, second) == 0.0:
+        if given is not None and other is not None and apart(given, other) == 0.0:
             return Place.POSITIONS, "theta has no effect"
     one_head = SMALL.replace(num_heads=1, num_kv_heads=1)
-    by_heads = rung != "attention" or bench.name == "run_multihead_self_attention"
+    by_heads = question is not Question.ATTENTION or bench.name == "run_multihead_self_attention"
     if by_heads and bench.agrees(huge, shape=one_head, time=time, surgery=surgery):
         return Place.HEADS, "with a single head it agrees"
     leak = leak_of(bench, surgery=surgery) if time > 1 else ""
     if leak:
         return Place.MASK, leak
-    if rung == "one token":
+    if question is Question.ONE_TOKEN:
         return _one_token(bench, surgery)
-    if rung == "equal scores":
+    if question is Question.EQUAL_SCORES:
         unseen = unseen_by(bench)
         return (Place.MASK, unseen) if unseen else (Place.ATTENTION, "every position sees exactly what it may see")
-    if rung == "attention" and bench.name == "run_multihead_self_attention":
+    if question is Question.ATTENTION and bench.name == "run_multihead_self_attention":
         return Place.ATTENTION, ""
-    return place, ""
+    return first.place, ""
 
 
 def _one_token(bench: Bench, surgery: small_calls.Surgery) -> tuple[Place, str]:
@@ -120,14 +127,14 @@ def _one_token(bench: Bench, surgery: small_calls.Surgery) -> tuple[Place, str]:
         return Place.RESIDUAL, "it differs even when queries, keys and values are zero"
     if bench.agrees(_normed, time=1, surgery=_unit_gains(surgery)):
         return Place.FIRST_NORM, "with an input that is normed already and gains of one it agrees"
-    heard, unheard = bench.output(time=1, surgery=surgery), bench.output(time=1, surgery=small_calls.silence)
-    if heard is not None and unheard is not None and apart(heard, unheard) == 0.0:
+    with_it, without = bench.output(time=1, surgery=surgery), bench.output(time=1, surgery=small_calls.zero_sublayers)
+    if with_it is not None and without is not None and apart(with_it, without) == 0.0:
         return Place.RESIDUAL, "attention has no effect at all"
     return Place.ATTENTION, ""
 
 
 def _layers(bench: Bench) -> str:
-    """Whether, of three layers, some speak as they must and others do not."""
+    """Whether, of three layers, some add what they must and others do not."""
     if bench.name == "run_transformer_block":
         return ""
     three = SMALL.replace(num_layers=3)
@@ -168,14 +175,17 @@ def _feed_forward(bench: Bench) -> tuple[Place, str]:
         return Place.INFORMATION_FLOW, leak
     if bench.agrees(_normed, time=3, surgery=_unit_gains(small_calls.only_feed_forward)):
         return Place.SECOND_NORM, "with an input that is normed already and gains of one it agrees"
-    heard, unheard = bench.output(surgery=small_calls.only_feed_forward), bench.output(surgery=small_calls.silence)
-    if heard is not None and unheard is not None and apart(heard, unheard) == 0.0:
+    with_it, without = (
+        bench.output(surgery=small_calls.only_feed_forward),
+        bench.output(surgery=small_calls.zero_sublayers),
+    )
+    if with_it is not None and without is not None and apart(with_it, without) == 0.0:
         return Place.RESIDUAL, "the feed-forward has no effect at all"
     return Place.FEED_FORWARD, ""
 
 
-def silent_block(bench: Bench) -> tuple[Place, str]:
-    leak = leak_of(bench, surgery=small_calls.silence)
+def _stream_of_a_block(bench: Bench) -> tuple[Place, str]:
+    leak = leak_of(bench, surgery=small_calls.zero_sublayers)
     if leak:
         return Place.INFORMATION_FLOW, leak
-    return Place.RESIDUAL, "with both sublayers silenced, a block must hand its input through unchanged"
+    return Place.RESIDUAL, "with both sublayers at zero, a block must hand its input through unchanged"

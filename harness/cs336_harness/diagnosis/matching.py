@@ -22,13 +22,13 @@ SECONDS_FOR_A_BETTER_PAIR = 2.0
 class Probe:
     """One subject under experiment. Every experiment is made once.
 
-    ``told`` are the defects that were named so far, each with the check that they were named for; ``answered`` the
+    ``named`` are the defects that were named so far, each with the check that they were named for; ``answered`` the
     programs that were asked for what these leave unexplained.
     """
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.told: dict[type[Defect], str] = {}
+        self.named: dict[type[Defect], str] = {}
         self.seconds_for_pairs = SECONDS_FOR_PAIRS
         self.answered: set[tuple[str, Defects]] = set()
         self._seen: dict[Experiment, Observed] = {}
@@ -51,8 +51,8 @@ class Probe:
         """The experiments of a program on which the subject is not what the oracle is."""
         return [experiment for experiment in program(name) if not same(self.see(experiment), experiment)]
 
-    def telling(self, name: str) -> list[Experiment]:
-        """The experiments that say something: all of a program, or the decisive one that differs."""
+    def deciding(self, name: str) -> list[Experiment]:
+        """The experiments that a match is decided by: all of a program, or the decisive one that differs."""
         decisive = [e for e in program(name) if e.decisive and self.see(e).text != RAISED and not same(self.see(e), e)]
         return decisive or [e for e in program(name) if not self.see(e).absent]
 
@@ -70,13 +70,14 @@ class Match:
 
 
 @functools.cache
-def _silent(defect: type[Defect], experiment: Experiment) -> bool:
+def _unchanged(experiment: Experiment, defect: type[Defect]) -> bool:
+    """Whether the defect does not show in the experiment."""
     return same(expected_of(experiment, (defect,)), experiment)
 
 
 def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -> Match | None:
     """The defects that explain a whole program, or None. ``given`` ones are known to be there already."""
-    experiments = probe.telling(name)
+    experiments = probe.deciding(name)
     leaving = [experiment for experiment in experiments if not same(probe.see(experiment), experiment, given)]
     if not leaving or all(probe.see(experiment).text == RAISED for experiment in experiments):
         return None
@@ -106,14 +107,14 @@ def _most_consistent(probe: Probe, name: str, alone: list[type[Defect]]) -> list
 
 
 def _explains(probe: Probe, defect: type[Defect], name: str) -> bool:
-    return probe.fits(probe.telling(name), *((defect,) if can_show(defect, name) else ()))
+    return probe.fits(probe.deciding(name), *((defect,) if can_show(defect, name) else ()))
 
 
 def _spares_what_is_right(probe: Probe, name: str, defects: Defects) -> bool:
     """Whether the defects leave alone every single component that the subject has right."""
     right = [other for other in QUICK if other != name and not probe.differing(other)]
     return all(
-        probe.fits(probe.telling(other), defect) for other in right for defect in defects if can_show(defect, other)
+        probe.fits(probe.deciding(other), defect) for other in right for defect in defects if can_show(defect, other)
     )
 
 
@@ -144,12 +145,12 @@ def _likely_pairs(
     such defect, both show in that experiment.
     """
     here, before = experiments[first], experiments[:first]
-    quiet = [defect for defect in candidates(name) if probe.fits(before, defect)]
-    explaining = [defect for defect in quiet if probe.fits([here], defect)]
+    unnoticed = [defect for defect in candidates(name) if probe.fits(before, defect)]
+    explaining = [defect for defect in unnoticed if probe.fits([here], defect)]
     for defect in explaining:
         later = next(e for e in experiments if not probe.fits([e], defect))
         order = [later, here, *before, *(e for e in experiments[first + 1 :] if e is not later)]
         yield from (((defect, other), order) for other in candidates(name) if other is not defect)
-    loud = [defect for defect in quiet if not _silent(defect, here)]
+    showing = [defect for defect in unnoticed if not _unchanged(here, defect)]
     order = [here, *before, *experiments[first + 1 :]]
-    yield from ((pair, order) for pair in itertools.combinations(loud, 2))
+    yield from ((pair, order) for pair in itertools.combinations(showing, 2))

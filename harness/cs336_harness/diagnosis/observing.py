@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -45,14 +46,35 @@ ABSENT = "absent"
 RAISED = "raised"
 
 
+class Question(enum.Enum):
+    """What is asked next when an experiment is the first of its program to differ."""
+
+    NOTHING = enum.auto()
+    STREAM = enum.auto()
+    """What of embedding, stream, final norm and head is wrong, all sublayers being zero."""
+    ONE_TOKEN = enum.auto()
+    """Which of attention's weights, its norm or its residual branch is wrong, no other token being there."""
+    EQUAL_SCORES = enum.auto()
+    """Which keys each query sees, all scores being equal."""
+    CONTENT = enum.auto()
+    """What is wrong with scores that depend on the content alone."""
+    ATTENTION = enum.auto()
+    """What is wrong with scores that depend on content and position."""
+    FEED_FORWARD = enum.auto()
+    """Which of the feed-forward's weights, its norm or its residual branch is wrong."""
+    FLOW = enum.auto()
+    """Which position sees what it must not see, or does not see what it must."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """One thing to try on a decoder.
 
     ``run`` gets a subject and returns a tensor or a fact. ``what`` ends the sentence "agrees …" or "differs …".
-    ``place`` is where the fault is when this is the first experiment to show it. A ``decisive`` one makes all later
-    ones of its program meaningless when it differs. ``entry_point`` and ``arguments`` are the call where there is just
-    one; a model that is built has its ``shape`` in place of the entry point. ``code`` is the experiment as text.
+    ``place`` is where the fault is when this is the first experiment to show it; ``question`` is what is asked then, of
+    calls of ``length`` positions. A ``decisive`` one makes all later ones of its program meaningless when it differs.
+    ``entry_point`` and ``arguments`` are the call where there is just one; a model that is built has its ``shape`` in
+    place of the entry point. ``code`` is the experiment as text.
     """
 
     name: str
@@ -64,6 +86,12 @@ class Experiment:
     arguments: Callable[[], Mapping[str, Any]] | None = None
     shape: DecoderShape | None = None
     code: tuple[str, ...] = ()
+    question: Question = Question.NOTHING
+    length: int = 5
+
+
+Program = tuple[Experiment, ...]
+"""The experiments on one entry point or on one subject matter, from the simplest to the whole: each adds one thing."""
 
 
 def observe(subject: Subject, experiment: Experiment) -> Observed:

@@ -9,11 +9,10 @@ from cs336_harness.contract import MODEL_ENTRY_POINTS
 from cs336_harness.defects import Defect, Place, real_defects
 from cs336_harness.defects.defect import layer_of
 from cs336_harness.diagnosis import facts, ladders
-from cs336_harness.diagnosis.observing import Experiment
+from cs336_harness.diagnosis.observing import Program
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.oracle_adapters import OracleAdapters, OracleModel
 
-Program = tuple[Experiment, ...]
 EVERY = (*MODEL_ENTRY_POINTS, "built", "tying", "configuration", "run_parameter_count", "run_forward_flops")
 """The names of all programs."""
 QUICK = (

@@ -1,4 +1,7 @@
-"""Questions to a subject: one call, varied, and what follows from the change."""
+"""Questions to a subject: one call, varied, and what follows from the change.
+
+Shapes: B rows of a batch, T positions, D = d_model, V = vocab_size. A call gives (B, T, D) or logits (B, T, V).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the ladders are made of: experiments that are one call each, and whether a call repeats."""
+"""What programs are made of: experiments that are one call each, and whether a call repeats."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,31 +10,48 @@ from typing import Any
 import torch
 
 from cs336_harness.defects import Place
-from cs336_harness.diagnosis.observing import Experiment
+from cs336_harness.diagnosis.observing import Experiment, Program, Question
 from cs336_harness.subject.calling import Subject
 
-Ladder = tuple[Experiment, ...]
-Rung = tuple[str, str, Place, Callable[[], Mapping[str, Any]]]
-"""Name, what it is in words, the place that it speaks for, and the arguments of its call."""
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rung:
+    """One call, not yet of any entry point: the fields of an :class:`Experiment`, and the arguments of its call."""
+
+    name: str
+    what: str
+    place: Place
+    arguments: Callable[[], Mapping[str, Any]]
+    question: Question = Question.NOTHING
+    length: int = 5
+
+    def of(self, entry_point: str) -> Experiment:
+        """The experiment that calls an entry point."""
+        arguments = functools.cache(self.arguments)
+
+        def run(subject: Subject) -> Any:
+            return subject.invoke(entry_point, **arguments())
+
+        return Experiment(
+            f"{entry_point}: {self.name}",
+            self.what,
+            run,
+            self.place,
+            entry_point=entry_point,
+            arguments=arguments,
+            question=self.question,
+            length=self.length,
+        )
 
 
-def call_rung(
-    entry_point: str, arguments: Callable[[], Mapping[str, Any]], name: str, what: str, place: Place
-) -> Experiment:
-    cached = functools.cache(arguments)
-
-    def run(subject: Subject) -> Any:
-        return subject.invoke(entry_point, **cached())
-
-    return Experiment(f"{entry_point}: {name}", what, run, place, entry_point=entry_point, arguments=cached)
+def ladder(entry_point: str, *rungs: Rung) -> Program:
+    """The experiments of an entry point."""
+    return tuple(rung.of(entry_point) for rung in rungs)
 
 
-def ladder_of(entry_point: str, *rungs: Rung) -> Ladder:
-    return tuple(call_rung(entry_point, arguments, name, what, place) for name, what, place, arguments in rungs)
-
-
-def repeating_ladder(entry_point: str, arguments: Callable[[], Mapping[str, Any]], *rungs: Rung) -> Ladder:
-    return (call_repeats(entry_point, arguments), *ladder_of(entry_point, *rungs))
+def repeating_ladder(entry_point: str, arguments: Callable[[], Mapping[str, Any]], *rungs: Rung) -> Program:
+    """The experiments of an entry point, after whether a call of it repeats."""
+    return (call_repeats(entry_point, arguments), *ladder(entry_point, *rungs))
 
 
 def repeats(name: str, prepare: Callable[[Subject], Callable[[], torch.Tensor]]) -> Experiment:
@@ -55,4 +73,5 @@ def repeats(name: str, prepare: Callable[[Subject], Callable[[], torch.Tensor]])
 
 
 def call_repeats(entry_point: str, arguments: Callable[[], Mapping[str, Any]]) -> Experiment:
+    """Whether the same call of an entry point gives the same numbers again."""
     return repeats(entry_point, lambda subject: lambda: subject.invoke(entry_point, **arguments()))

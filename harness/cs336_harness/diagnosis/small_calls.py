@@ -1,4 +1,7 @@
-"""The small calls that experiments make: one shape, its weights, and what a piece of weight surgery does to them."""
+"""The small calls that experiments make: one shape, its weights, and what a piece of weight surgery does to them.
+
+Shapes: B rows of a batch, T positions, H heads, d channels of a head, D = d_model, F = d_ff, V = vocab_size.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ def _zero(weights: dict[str, Tensor], *endings: str) -> None:
             weights[name] = torch.zeros_like(weights[name])
 
 
-def silence(weights: dict[str, Tensor]) -> None:
-    """Every sublayer adds nothing to the stream."""
+def zero_sublayers(weights: dict[str, Tensor]) -> None:
+    """Every sublayer adds zeros to the stream."""
     _zero(weights, "output_proj.weight", "w2.weight")
 
 
