@@ -66,6 +66,18 @@ def named(name: str) -> type[Defect]:
     return all_defects()[name]
 
 
+@pytest.mark.parametrize("name", ["norm-gain-plus-one", "causal-mask-first-row-of-batch-only", "kv-heads-in-reverse"])
+def test_all_heads_at_once_give_what_one_head_after_another_gives(name: str) -> None:
+    class OneAfterAnother(named(name)):  # ty: ignore[unsupported-base]
+        def split_head(self, projected: torch.Tensor, head: int, num_heads: int) -> torch.Tensor:
+            return super().split_head(projected, head, num_heads)
+
+    arguments = small_calls.model_call()
+    both = (named(name), OneAfterAnother)
+    together, apart = (OracleAdapters(oracle).run_transformer_lm(**arguments) for oracle in both)
+    torch.testing.assert_close(together, apart)
+
+
 def test_two_defects_that_replace_the_same_step_are_refused() -> None:
     reason = contradiction(named("causal-mask-missing"), named("causal-mask-hides-self"))
     assert reason == "causal-mask-missing and causal-mask-hides-self both replace visible_keys"

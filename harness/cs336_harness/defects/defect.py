@@ -18,7 +18,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.oracle import LayerWeights, Oracle
 from cs336_harness.reference.oracle_adapters import OracleAdapters, OracleModel
 from cs336_harness.subject.calling import Subject
 
@@ -81,13 +81,42 @@ class OracleDefect(Defect, Oracle):
 
     Attention is computed here as one (queries, keys) matrix of scores and of what may be seen: the same numbers as the
     oracle's, many times quicker, and with a place for defects in the mask and in the softmax. A query that a defect
-    shows no key at all gets what a softmax over nothing gives: not a number.
+    shows no key at all gets what a softmax over nothing gives: not a number. All rows and heads are computed at once
+    unless the defect replaces a step that is made for one head of one row.
     """
 
+    def self_attention(self, x: Tensor, weights: LayerWeights, positions: Tensor | None, theta: float | None) -> Tensor:
+        """Causal multi-head self-attention, as the oracle's."""
+        if not _takes_all_heads_at_once(type(self)):
+            return super().self_attention(x, weights, positions, theta)
+        leading, time = x.shape[:-2], x.shape[-2]
+        flat = x.reshape(-1, time, x.shape[-1])
+        num_heads, num_kv_heads = self.shape.num_heads, self.shape.num_kv_heads
+        queries = _by_head(self.project_queries(flat, weights), num_heads)
+        keys = _by_head(self.project_keys(flat, weights), num_kv_heads)
+        values = _by_head(self.project_values(flat, weights), num_kv_heads)
+        if theta is not None and positions is not None:
+            positions = positions.expand(*leading, time).reshape(-1, 1, time)
+            queries, keys = self.rotate(queries, positions, theta), self.rotate(keys, positions, theta)
+        shared = [self.kv_head_of(head, num_heads, num_kv_heads) for head in range(num_heads)]
+        allowed = self._visible_to_each(len(flat), time)
+        heads = self.attend_matrix(queries, keys[:, shared], values[:, shared], allowed)
+        return self.project_output(heads.transpose(1, 2).flatten(2), weights).reshape(*leading, time, -1)
+
+    def _visible_to_each(self, rows: int, time: int) -> Tensor:
+        """What each head of each row may see: (rows, heads, T, T), or (T, T) where it is the same for all."""
+        if type(self).visible_keys is Oracle.visible_keys:
+            return self.visible(time)
+        seen = []
+        for row, head in itertools.product(range(rows), range(self.shape.num_heads)):
+            self.row, self.head = row, head
+            seen.append(self.visible(time))
+        return torch.stack(seen).reshape(rows, self.shape.num_heads, time, time)
+
     def score_matrix(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """(Tq, d), (Tk, d) -> (Tq, Tk)."""
+        """(..., Tq, d), (..., Tk, d) -> (..., Tq, Tk)."""
         if type(self).scores is Oracle.scores:
-            return queries @ keys.T * self.score_scale(queries.shape[-1])
+            return queries @ keys.mT * self.score_scale(queries.shape[-1])
         return torch.stack([self.scores(query, keys) for query in queries])
 
     def visible(self, time: int) -> Tensor:
@@ -100,7 +129,7 @@ class OracleDefect(Defect, Oracle):
         return allowed
 
     def weigh(self, scores: Tensor, allowed: Tensor) -> Tensor:
-        """Attention weights from scores and what may be seen, both (Tq, Tk)."""
+        """Attention weights from scores and what may be seen, both (..., Tq, Tk)."""
         return self.softmax(scores.masked_fill(~allowed, -torch.inf), -1)
 
     def attend_matrix(self, queries: Tensor, keys: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
@@ -122,6 +151,35 @@ class OracleDefect(Defect, Oracle):
         ]
         outputs = [self.attend_matrix(*rows) for rows in zip(*flat, strict=True)]
         return torch.stack(outputs).reshape(*leading, queries.shape[-2], values.shape[-1])
+
+
+_MADE_FOR_ONE_HEAD = (
+    "split_head",
+    "merge_heads",
+    "rotate",
+    "rotate_queries",
+    "rotate_keys",
+    "attend_head",
+    "attend_query",
+    "attend_matrix",
+    "weigh",
+    "score_matrix",
+    "scores",
+    "softmax",
+    "visible",
+)
+
+
+@functools.cache
+def _takes_all_heads_at_once(oracle: type[OracleDefect]) -> bool:
+    """Whether none of the steps that see one head of one row alone is replaced."""
+    return all(getattr(oracle, step) is getattr(OracleDefect, step) for step in _MADE_FOR_ONE_HEAD)
+
+
+def _by_head(projected: Tensor, num_heads: int) -> Tensor:
+    """Heads as an axis, channels that fill no head left out: (rows, T, H d_head) -> (rows, H, T, d_head)."""
+    d_head = projected.shape[-1] // num_heads
+    return projected[..., : num_heads * d_head].unflatten(-1, (num_heads, d_head)).transpose(1, 2)
 
 
 class ModelDefect(Defect, OracleModel):
