@@ -1,5 +1,6 @@
 """Outcomes: what becomes of a check, and how one mistake reads as one failure."""
 
+import dataclasses
 import json
 import math
 from types import SimpleNamespace
@@ -177,3 +178,20 @@ def test_an_endless_loop_fails_once_and_what_needs_the_same_entry_point_waits() 
     assert first.message == "run_softmax raised TimeoutError: still running after 0.05 s: an endless loop?"
     assert second.outcome == "blocked"
     assert second.blocked_by == "components.softmax"
+
+
+def test_an_advisory_that_does_not_end_keeps_nothing_from_running() -> None:
+    calls = 0
+
+    def run_softmax(in_features: torch.Tensor, dim: int) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        while calls == 1:
+            pass
+        return torch.softmax(in_features, dim)
+
+    required = all_checks()["components.softmax_dim"]
+    advisory = dataclasses.replace(all_checks()["components.softmax"], advisory=True)
+    suite = Suite(Subject(SimpleNamespace(run_softmax=run_softmax), "subject"), diagnose=False, timeout=0.05)
+    assert suite.result(advisory).outcome == "advisory"
+    assert suite.result(required).outcome == "passed"

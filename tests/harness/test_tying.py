@@ -1,7 +1,10 @@
 """Every way that a tied model comes apart fails one check, and the message says which way it was."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +52,15 @@ class ByAssignment(Model):
 
     def head(self) -> Tensor:
         return self.weights["lm_head/weight"]
+
+
+class DrawnByAssignment(ByAssignment):
+    """Draws its weights and computes a table in the constructor, as most models do, on whatever device is asked for."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__(shape)
+        nn.init.trunc_normal_(self.weights["token_embeddings/weight"], std=0.02)
+        self.register_buffer("table_of_cosines", torch.arange(8.0).cos())
 
 
 class Copied(ByAssignment):
@@ -343,6 +355,17 @@ def test_tying_by_assignment_passes_and_is_told_what_pytorch_takes_apart() -> No
     for message in advisory.values():
         assert "tied by assignment (head.weight = embedding.weight)" in message
     assert "one storage" not in advisory["tying.load_with_assign"]
+
+
+def test_no_check_of_tying_draws_on_the_meta_device() -> None:
+    """One drawn number there makes PyTorch import sympy and half of its compiler: seconds, for an advisory."""
+    program = (
+        "import sys; from test_tying import *;"
+        "judged = results(assembled(DrawnByAssignment), 'tying.meta_to_empty');"
+        "print(*(result.outcome for result in judged.values()), 'sympy' in sys.modules)"
+    )
+    process = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert process.stdout.split() == ["advisory", "False"], process.stderr
 
 
 def test_a_device_without_float64_is_left_for_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

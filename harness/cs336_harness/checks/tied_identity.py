@@ -129,11 +129,10 @@ def load_one_name(subject: Subject) -> None:
 
 @check("tying.meta_to_empty", task="transformer_lm", needs=ASSEMBLY, after=["tying.one_parameter"], advisory=True)
 def meta_to_empty(subject: Subject) -> None:
-    """Still tied after being built on the meta device and brought to the CPU by ``to_empty``.
+    """Still tied when it goes over the meta device to the CPU by ``to_empty``; each name gets memory of its own there.
 
-    That is how large models are made without memory for two copies; each name gets memory of its own there.
+    That is how large models are made without memory for two copies.
     """
-
     with taught(BY_ASSIGNMENT):
         model = build(subject, TIED, device="meta")
         require_one(model, "on the meta device")

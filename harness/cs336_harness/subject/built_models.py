@@ -371,7 +371,7 @@ def _to_empty(module: nn.Module) -> nn.Module:
 def build(
     subject: Subject, shape: DecoderShape, weights: Mapping[str, Tensor] | None = None, device: str | None = None
 ) -> BuiltModel:
-    """The subject's model of a shape, made under ``torch.device(device)`` and filled with ``weights`` where given.
+    """The subject's model of a shape, on ``device`` (the subject's own by default, or meta), filled with ``weights``.
 
     Raises :class:`CheckFailure` when the model is no ``nn.Module``, or a name is missing, no Parameter, or of another
     size.
@@ -386,13 +386,29 @@ def build(
 def assemble(subject: Subject, shape: DecoderShape, device: str | None) -> BuiltModel:
     """The model as the subject makes it; a subject that lives elsewhere registers a function of its own."""
     arguments = shape.model_arguments()
-    with torch.device(device) if device is not None else contextlib.nullcontext():
-        module = subject.invoke("get_transformer_lm", copy=False, grad=True, **arguments)
-        evidence = Evidence(entry_point="get_transformer_lm", arguments=arguments)
-        if not isinstance(module, nn.Module):
-            kind = "nothing (is a return statement missing?)" if module is None else f"a {type(module).__name__}"
-            raise CheckFailure(f"get_transformer_lm returned {kind}; it must return a torch.nn.Module", evidence)
-        return BuiltModel(subject, shape, module, live_parameters(subject, shape, module))
+    module = subject.invoke("get_transformer_lm", copy=False, grad=True, **arguments)
+    evidence = Evidence(entry_point="get_transformer_lm", arguments=arguments)
+    if not isinstance(module, nn.Module):
+        kind = "nothing (is a return statement missing?)" if module is None else f"a {type(module).__name__}"
+        raise CheckFailure(f"get_transformer_lm returned {kind}; it must return a torch.nn.Module", evidence)
+    if device is not None:
+        _place_on(device, module)
+    return BuiltModel(subject, shape, module, live_parameters(subject, shape, module))
+
+
+def _place_on(device: str, module: nn.Module) -> None:
+    """Puts an empty Parameter of ``device`` in the place of each; one under two names stays one, as when built there.
+
+    A constructor that itself ran on meta would draw its weights and compute its tables there, for which PyTorch imports
+    half of its compiler: seven seconds.
+    """
+    moved: dict[nn.Parameter, nn.Parameter] = {}
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                empty = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+                moved.setdefault(parameter, nn.Parameter(empty, requires_grad=parameter.requires_grad))
+                part._parameters[name] = moved[parameter]
 
 
 @functools.singledispatch

@@ -152,7 +152,8 @@ class Suite:
             states[blank.entry_point] = "blank"
             return Result(check, "blank", message=str(blank))
         except CheckFailure as failure:
-            if isinstance(failure.__cause__, TimeoutError) and failure.evidence.entry_point is not None:
+            endless = isinstance(failure.__cause__, TimeoutError) and not check.advisory
+            if endless and failure.evidence.entry_point is not None:
                 self._endless[failure.evidence.entry_point] = check.id
             error = failure.evidence.error_in_noise
             return Result(check, "failed", message=failure.message, error_in_noise=error, failure=failure)
