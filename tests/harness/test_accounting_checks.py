@@ -11,9 +11,11 @@ from cs336_harness.checks import all_checks, find
 from cs336_harness.cost import laws
 from cs336_harness.cost.laws import SHAPES, size_arguments
 from cs336_harness.cost.matmuls import count_parameters, flops_by_term, list_matmuls, list_weights
+from cs336_harness.diagnosis import diagnose_check
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.oracle_adapters import OracleModel
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
 COUNTS = [item.id for item in find("accounting") if "run_parameter_count" in item.needs]
@@ -62,25 +64,45 @@ def two_matrices(d_model: int, d_ff: int, num_layers: int, **sizes: Any) -> int:
     return right_count(d_model=d_model, d_ff=d_ff, num_layers=num_layers, **sizes) - num_layers * d_model * d_ff
 
 
+def diagnosed(check_id: str, subject: Subject) -> tuple[str, list[str]]:
+    """The message of a failed check, and the known mistakes that the diagnosis names."""
+    result = result_of(check_id, subject)
+    assert result.failure is not None
+    found = diagnose_check(subject, result.check, result.failure)
+    return result.message, [defect.name for defect in found.defects] if found else []
+
+
 @pytest.mark.parametrize(
-    ("count", "case", "named"),
+    ("count", "case", "names"),
     [
-        (grouped_as_full, "gqa", "GQA counted as MHA"),
-        (grouped_as_full, "llama_3_8b", "GQA counted as MHA"),
-        (two_matrices, "gpt2_xl", "two feed-forward matrices"),
+        (grouped_as_full, "gqa", ["parameters-grouped-heads-counted-in-full"]),
+        (grouped_as_full, "llama_3_8b", ["parameters-grouped-heads-counted-in-full"]),
+        (two_matrices, "gpt2_xl", ["parameters-two-matrix-feed-forward"]),
         (
             lambda **sizes: right_count(**sizes) - sizes["num_layers"] * sizes["d_model"] ** 2,
             "mha",
-            "without the output",
+            ["parameters-output-projection-forgotten"],
         ),
-        (lambda **sizes: right_count(**sizes) - sizes["d_model"], "mqa", "without the final norm"),
-        (lambda **sizes: right_count(**sizes) + 12345, "mha", None),
+        (lambda **sizes: right_count(**sizes) - sizes["d_model"], "mqa", ["parameters-final-norm-forgotten"]),
+        (
+            lambda **sizes: two_matrices(**sizes) - sizes["d_model"],
+            "mha",
+            ["parameters-final-norm-forgotten", "parameters-two-matrix-feed-forward"],
+        ),
+        (lambda **sizes: right_count(**sizes) + 12345, "mha", []),
     ],
 )
-def test_a_wrong_count_is_told_its_mistake(count: Any, case: str, named: str | None):
-    result = result_of(f"accounting.parameter_count[{case}]", counting(count))
-    assert result.outcome == "failed"
-    assert (named in result.message) if named else "This is" not in result.message
+def test_a_wrong_count_is_told_its_mistake_once(count: Any, case: str, names: list[str]):
+    message, named = diagnosed(f"accounting.parameter_count[{case}]", counting(count))
+    assert sorted(named) == names
+    assert "This is" not in message
+
+
+def test_a_mistake_that_is_not_in_the_dictionary_is_told_in_the_message():
+    count = counting(lambda **sizes: right_count(**sizes) - 2 * sizes["num_layers"] * sizes["d_model"])
+    message, named = diagnosed("accounting.parameter_count[mha]", count)
+    assert message.endswith("This is the count without the two norms of each block.")
+    assert named == []
 
 
 @pytest.mark.parametrize("given", [None, 1.5, "1", True])
@@ -140,22 +162,43 @@ def test_terms_of_another_form_are_failed(given: object, said: str):
 
 
 @pytest.mark.parametrize(
-    ("term", "change", "case", "named"),
+    ("term", "change", "case", "told"),
     [
         ("attention_projections", lambda count, _: count // 2, "mha", "multiply-adds (MACs)"),
-        ("attention_projections", lambda count, a: count // 4 * 3, "mha", "without the output projections"),
         ("attention_scores", lambda count, _: count // 2, "mqa", "halved"),
         ("attention_values", lambda count, a: count // a["num_heads"] * a["num_kv_heads"], "gqa", "key/value heads"),
-        ("feed_forward", lambda count, _: count // 3 * 2, "gpt2_xl", "two feed-forward matrices"),
         ("lm_head", lambda count, a: count // a["sequence_length"], "llama_3_8b", "last position only"),
         ("lm_head", lambda count, _: count + 7, "mha", None),
     ],
 )
-def test_a_wrong_term_is_told_its_mistake(term: str, change: Any, case: str, named: str | None):
-    result = result_of(f"accounting.forward_flops[{case}]", changed_term(term, change))
-    assert result.outcome == "failed"
-    assert term in result.message
-    assert (named in result.message) if named else "This is" not in result.message
+def test_a_mistake_in_one_term_alone_is_told_in_the_message(term: str, change: Any, case: str, told: str | None):
+    message, named = diagnosed(f"accounting.forward_flops[{case}]", changed_term(term, change))
+    assert term in message
+    assert (told in message) if told else "This is" not in message
+    assert named == []
+
+
+def rows(arguments: dict[str, Any]) -> int:
+    return arguments["batch_size"] * arguments["sequence_length"]
+
+
+@pytest.mark.parametrize(
+    ("term", "change", "case", "name"),
+    [
+        (
+            "attention_projections",
+            lambda count, a: count - 2 * rows(a) * a["d_model"] ** 2 * a["num_layers"],
+            "mha",
+            "flops-output-projection-forgotten",
+        ),
+        ("feed_forward", lambda count, _: count // 3 * 2, "gpt2_xl", "flops-two-matrix-feed-forward"),
+        ("lm_head", lambda count, _: 2 * count, "gqa", "flops-embedding-counted"),
+    ],
+)
+def test_a_mistake_of_the_dictionary_is_told_by_the_diagnosis_alone(term: str, change: Any, case: str, name: str):
+    message, named = diagnosed(f"accounting.forward_flops[{case}]", changed_term(term, change))
+    assert named == [name]
+    assert "This is" not in message
 
 
 def test_a_batch_that_is_ignored_breaks_the_batch_law():

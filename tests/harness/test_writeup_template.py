@@ -3,9 +3,9 @@
 import pytest
 from written import HANDOUTS, Sizes, hints, wrong_numbers
 
+from cs336_harness.cost.ledger import MATMULS
 from cs336_harness.places import TEMPLATES
 from cs336_harness.shapes import DecoderShape
-from cs336_harness.writeup.ledger import MATMULS
 from cs336_harness.writeup.questions import Judgement, judge_text
 
 TEMPLATE = (TEMPLATES / "WRITEUP.md").read_text(encoding="utf-8")

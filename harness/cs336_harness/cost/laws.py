@@ -5,12 +5,16 @@ Pure functions of numbers; each returns None, or one line that says what is wron
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from cs336_harness.contract import FLOP_TERMS
+from cs336_harness.cost.ledger import EVERYTHING, FLOPS, PARAMETERS, TERM_COMPONENTS, Ledger, true_ledger
 from cs336_harness.cost.matmuls import count_flops, count_parameters, flops_by_term, list_matmuls, list_weights
+from cs336_harness.cost.measure import Measure, explanations, sentence
+from cs336_harness.cost.mistakes import MISTAKES, mistakes_in
 from cs336_harness.cost.units import grouped
 from cs336_harness.shapes import DecoderShape
 
@@ -33,14 +37,6 @@ SHAPES = {
 }
 """Shapes whose sizes all differ, so that no size can stand in for another: MHA, GQA and MQA, small and real."""
 
-_TERM_COMPONENTS = {
-    "attention_projections": ("q_proj", "k_proj", "v_proj", "output_proj"),
-    "attention_scores": ("scores",),
-    "attention_values": ("values",),
-    "feed_forward": ("w1", "w2", "w3"),
-    "lm_head": ("lm_head",),
-}
-
 
 def size_arguments(shape: DecoderShape) -> dict[str, int]:
     """The six sizes that both accounting entry points take."""
@@ -54,9 +50,10 @@ def parameter_count_fault(shape: DecoderShape, given: Any) -> str | None:
     if (fault := _not_an_integer("run_parameter_count", given)) or given == true:
         return fault
     tied = "tied" if shape.tie_embeddings else "untied"
+    ledger = true_ledger(shape, 1, shape.context_length)
     return (
         f"run_parameter_count gives {grouped(given)} for {_sizes(shape)}, {tied}; its weights hold {grouped(true)}"
-        f"{_named('parameters', frozenset(), given, shape, 1, shape.context_length)}"
+        f"{_named('the count', Measure(PARAMETERS, EVERYTHING), given, given, ledger)}"
     )
 
 
@@ -71,12 +68,13 @@ def forward_flops_fault(shape: DecoderShape, batch_size: int, sequence_length: i
         return None
     term = wrong[0]
     others = f" (and {', '.join(wrong[1:])} wrong too)" if len(wrong) > 1 else ""
-    components = frozenset(_TERM_COMPONENTS[term])
+    ledger = true_ledger(shape, batch_size, sequence_length)
+    measure = Measure(FLOPS, TERM_COMPONENTS[term])
     return (
         f"run_forward_flops gives {grouped(given[term])} for {term}{others} at batch {batch_size}, length "
         f"{sequence_length}, {_sizes(shape)}; its multiplies take {grouped(true[term])}, of "
         f"{grouped(count_flops(multiplies))} in all"
-        f"{_named('FLOPs', components, given[term], shape, batch_size, sequence_length)}"
+        f"{_named('the FLOP count', measure, given[term], given, ledger)}"
     )
 
 
@@ -148,20 +146,22 @@ def _sizes(shape: DecoderShape) -> str:
     )
 
 
-def _named(
-    dimension: str,
-    components: frozenset[str],
-    given: int,
-    shape: DecoderShape,
-    batch_size: int,
-    sequence_length: int,
-) -> str:
-    from cs336_harness.writeup.diagnosis import Role, diagnose
-    from cs336_harness.writeup.ledger import EVERYTHING, components_of, true_ledger
-    from cs336_harness.writeup.numbers import Written
+def _in_the_dictionary(ledger: Ledger, given: Mapping[str, int] | int) -> bool:
+    """Whether a mistake of the fault dictionary, or two, give the whole answer: the diagnosis names these."""
+    dimension = PARAMETERS if isinstance(given, int) else FLOPS
 
-    ledger = true_ledger(shape, batch_size, sequence_length)
-    counted = components_of(dimension, components or EVERYTHING)
-    number = Written(str(given), Fraction(given), Fraction(0), dimension, dimension, 0, 0, working=False)
-    hints = diagnose(number, Role(dimension, counted, "model", ledger))
-    return f". {' '.join(hints)}" if hints else ""
+    def answer(changed: Ledger) -> Mapping[str, int] | int:
+        return changed.amount(PARAMETERS, EVERYTHING) if dimension == PARAMETERS else changed.flops_by_term()
+
+    changes = [mistake.change for mistake in MISTAKES.values() if dimension in mistake.code]
+    after_one = [ledger, *(change(ledger) for change in changes)]
+    return any(answer(change(changed)) == given for changed, change in itertools.product(after_one, changes))
+
+
+def _named(noun: str, measure: Measure, number: int, given: Mapping[str, int] | int, ledger: Ledger) -> str:
+    """The mistake in one number of an answer, where the answer as a whole is not for the diagnosis to name."""
+    if _in_the_dictionary(ledger, given):
+        return ""
+    mistakes = mistakes_in(measure.dimension)
+    found = explanations(measure, ledger, mistakes, lambda value: value == number, Fraction(0))
+    return f". {sentence(noun, found, ledger)}" if found else ""

@@ -210,8 +210,7 @@ _MODULES = (
     "information_flow",
     "tying",
     "construction",
-    "parameters",
-    "flops",
+    "accounting",
 )
 _REGISTRY: dict[str, type[Defect]] = {}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
+from cs336_harness.cost.ledger import EVERYTHING, MATMULS, components_of
 from cs336_harness.writeup.judging import WRONG, Finding
-from cs336_harness.writeup.ledger import EVERYTHING, MATMULS, components_of
 from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS, SHARE
 
 

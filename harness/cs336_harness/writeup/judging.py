@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
+from cs336_harness.cost.ledger import BLOCK, EVERYTHING, GROUPS, Ledger, components_of, true_ledger
 from cs336_harness.cost.presets import PRESET_NAMES, nearest_multiple_of_64, preset
 from cs336_harness.writeup.claims import Claim, model_named
 from cs336_harness.writeup.configuration import Configuration, row_configurations, sizes_in
 from cs336_harness.writeup.diagnosis import Role, diagnose
 from cs336_harness.writeup.document import Document, Passage, TableBlock
-from cs336_harness.writeup.ledger import BLOCK, EVERYTHING, GROUPS, Ledger, components_of, true_ledger
 from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS, RATIO, SHARE, Written
 from cs336_harness.writeup.sentences import claims_of_passage
 from cs336_harness.writeup.tables import claims_of_table

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from cs336_harness.writeup.ledger import BLOCK, BLOCK_NORMS, EVERYTHING, FEED_FORWARD, POSITION_PAIRS, PROJECTIONS
+from cs336_harness.cost.ledger import BLOCK, BLOCK_NORMS, EVERYTHING, FEED_FORWARD, POSITION_PAIRS, PROJECTIONS
 
 _Q, _K, _V, _O = (frozenset((name,)) for name in ("q_proj", "k_proj", "v_proj", "output_proj"))
 _SCORES, _VALUES = frozenset(("scores",)), frozenset(("values",))

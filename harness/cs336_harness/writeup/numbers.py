@@ -6,11 +6,8 @@ import dataclasses
 import re
 from fractions import Fraction
 
-PARAMETERS = "parameters"
-BYTES = "bytes"
-FLOPS = "FLOPs"
-SHARE = "share"
-RATIO = "ratio"
+from cs336_harness.cost.ledger import BYTES, FLOPS, PARAMETERS, RATIO, SHARE
+
 OTHER = "other"
 
 _PREFIXES = {

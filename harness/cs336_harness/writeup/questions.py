@@ -7,12 +7,12 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
+from cs336_harness.cost.ledger import BLOCK, EVERYTHING, GROUPS, MATMULS, components_of, true_ledger
 from cs336_harness.cost.units import grouped, percent
 from cs336_harness.writeup.configuration import Configuration, read_configuration
 from cs336_harness.writeup.consequences import added_up, in_the_model, multiply_lines, partition, with_consequences
 from cs336_harness.writeup.document import Document, Passage, read_document, read_text
 from cs336_harness.writeup.judging import MISSING, RIGHT, UNRECOGNISED, WRONG, Finding, judge_claims
-from cs336_harness.writeup.ledger import BLOCK, EVERYTHING, GROUPS, MATMULS, components_of, true_ledger
 from cs336_harness.writeup.mentions import find_mentions
 from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS
 

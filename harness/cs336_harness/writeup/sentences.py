@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from cs336_harness.cost.ledger import BLOCK, EVERYTHING
 from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim, dimensions_in, model_named
 from cs336_harness.writeup.document import Passage
-from cs336_harness.writeup.ledger import BLOCK, EVERYTHING
 from cs336_harness.writeup.mentions import (
     Mention,
     find_mentions,

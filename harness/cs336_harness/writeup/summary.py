@@ -6,12 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from cs336_harness.cost.presets import HANDOUTS, preset
-from cs336_harness.cost.units import grouped, readable_bytes
-from cs336_harness.writeup.configuration import Configuration
-from cs336_harness.writeup.diagnosis import Role
-from cs336_harness.writeup.judging import MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
-from cs336_harness.writeup.ledger import (
+from cs336_harness.cost.ledger import (
     BLOCK,
     EVERYTHING,
     FEED_FORWARD,
@@ -20,6 +15,11 @@ from cs336_harness.writeup.ledger import (
     PROJECTIONS,
     components_of,
 )
+from cs336_harness.cost.presets import HANDOUTS, preset
+from cs336_harness.cost.units import grouped, readable_bytes
+from cs336_harness.writeup.configuration import Configuration
+from cs336_harness.writeup.diagnosis import Role
+from cs336_harness.writeup.judging import MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
 from cs336_harness.writeup.numbers import BYTES, SHARE
 from cs336_harness.writeup.questions import Answer, Judgement
 

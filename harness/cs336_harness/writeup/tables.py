@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
+from cs336_harness.cost.ledger import BLOCK, EVERYTHING
 from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim, first_dimension, length_named, model_named
 from cs336_harness.writeup.configuration import size_named
 from cs336_harness.writeup.document import Row, TableBlock
-from cs336_harness.writeup.ledger import BLOCK, EVERYTHING
 from cs336_harness.writeup.mentions import facts_of, readings_of_label, scopes_of
 from cs336_harness.writeup.numbers import (
     BYTES,
