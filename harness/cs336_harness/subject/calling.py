@@ -25,6 +25,7 @@ from torch import Tensor
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.places import PACKAGE
 from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
+from cs336_harness.subject.text import text_of
 
 Result = TypeVar("Result")
 
@@ -311,7 +312,7 @@ class Subject:
         return bool(own) and own[-1] == frames[-1] and (frames[-1].line or "").startswith("raise")
 
     def _failure(self, what: str, error: BaseException, evidence: Evidence) -> CheckFailure:
-        text = textwrap.shorten(str(error), MESSAGE_WIDTH, placeholder=" …")
+        text = textwrap.shorten(text_of(error), MESSAGE_WIDTH, placeholder=" …")
         message = f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")
         for frame in self.own_frames(error)[-6:]:
             place = frame.filename

@@ -1,0 +1,159 @@
+"""What goes over the pipe: frames of bounded length, a JSON header and tensors as safetensors. Never pickle.
+
+The same on both ends, and each end takes the other for hostile: lengths are read before anything is, plain tensors and
+plain values alone are made of what arrives, and whatever else a value is comes across as the name of its type.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from cs336_harness.subject.text import clean
+
+LONGEST_HEADER = 4 << 20
+LONGEST_BODY = 64 << 20
+DEEPEST = 40
+MOST_DIGITS = 60
+
+_LENGTHS = struct.Struct(">II")
+
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    )
+}
+"""The dtypes that cross the pipe, by name."""
+
+
+class BrokenFrame(Exception):
+    """What arrived is no frame, too long, or holds what no frame may hold."""
+
+
+class Other:
+    """Stands for a value that does not cross the pipe: ``type(value).__name__`` is the name of its type."""
+
+
+def send(connection: socket.socket, message: Mapping[str, Any]) -> None:
+    """Writes one message: a dict of plain values, tensors, and dicts, lists and tuples of these."""
+    tensors: dict[str, Tensor] = {}
+    header = json.dumps(_packed(dict(message), tensors, 0)).encode()
+    body = safetensors.torch.save(tensors) if tensors else b""
+    if len(header) > LONGEST_HEADER or len(body) > LONGEST_BODY:
+        raise BrokenFrame(f"an answer of {len(header) + len(body)} bytes is too long")
+    connection.sendall(_LENGTHS.pack(len(header), len(body)) + header + body)
+
+
+def receive(connection: socket.socket) -> dict[str, Any] | None:
+    """Reads one message; None when the other end has closed. :class:`BrokenFrame` when it is none."""
+    start = _exactly(connection, _LENGTHS.size)
+    if start is None:
+        return None
+    header_length, body_length = _LENGTHS.unpack(start)
+    if header_length > LONGEST_HEADER or body_length > LONGEST_BODY:
+        raise BrokenFrame(f"an answer of {header_length + body_length} bytes is too long")
+    header, body = _exactly(connection, header_length), _exactly(connection, body_length)
+    if header is None or body is None:
+        return None
+    try:
+        tensors = safetensors.torch.load(bytes(body)) if body_length else {}
+        message = _unpacked(json.loads(header), tensors, 0)
+    except BrokenFrame:
+        raise
+    except Exception as error:  # whatever the bytes make the parsers raise
+        raise BrokenFrame(f"an answer is no frame ({type(error).__name__})") from None
+    if not isinstance(message, dict):
+        raise BrokenFrame("an answer is no message")
+    return message
+
+
+def _exactly(connection: socket.socket, length: int) -> bytearray | None:
+    buffer = bytearray(length)
+    view, filled = memoryview(buffer), 0
+    while filled < length:
+        try:
+            read = connection.recv_into(view[filled:])
+        except ConnectionError:
+            return None
+        if read == 0:
+            return None
+        filled += read
+    return buffer
+
+
+def _packed(value: Any, tensors: dict[str, Tensor], depth: int) -> Any:
+    if depth > DEEPEST:
+        return {"other": "deeply nested value"}
+    if value is None or type(value) in (bool, float):
+        return value
+    if type(value) is str:
+        return value.encode("utf-8", "replace").decode()
+    if type(value) is int:
+        return value if abs(value) < 2**53 else {"int": str(value) if abs(value) < 10**MOST_DIGITS else "0"}
+    if isinstance(value, Tensor):
+        return _packed_tensor(value, tensors)
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if type(value) in (list, tuple):
+        return {"list" if type(value) is list else "tuple": [_packed(each, tensors, depth + 1) for each in value]}
+    if isinstance(value, Mapping) and all(type(name) is str for name in value):
+        return {"dict": [[name, _packed(value[name], tensors, depth + 1)] for name in value]}
+    return {"other": type(value).__name__}
+
+
+def _packed_tensor(value: Tensor, tensors: dict[str, Tensor]) -> Any:
+    if type(value) not in (Tensor, torch.nn.Parameter) or value.layout != torch.strided:
+        return {"other": type(value).__name__}
+    dtype = str(value.dtype).removeprefix("torch.")
+    if value.is_meta:
+        return {"meta": [dtype, list(value.shape)]}
+    if dtype not in DTYPES:
+        return {"other": f"Tensor of {dtype}"}
+    name = str(len(tensors))
+    tensors[name] = value.detach().to("cpu").contiguous().clone()
+    return {"tensor": name}
+
+
+def _unpacked(value: Any, tensors: Mapping[str, Tensor], depth: int) -> Any:
+    if depth > 2 * DEEPEST:
+        raise BrokenFrame("an answer is too deeply nested")
+    if value is None or isinstance(value, bool | float | str | int):
+        return value
+    if not isinstance(value, dict) or len(value) != 1:
+        raise BrokenFrame("an answer holds what no frame holds")
+    ((kind, inner),) = value.items()
+    match kind, inner:
+        case "list", list():
+            return [_unpacked(each, tensors, depth + 1) for each in inner]
+        case "tuple", list():
+            return tuple(_unpacked(each, tensors, depth + 1) for each in inner)
+        case "dict", list():
+            return {str(name): _unpacked(each, tensors, depth + 1) for name, each in inner}
+        case "tensor", str():
+            return tensors[inner]
+        case "int", str() if len(inner) <= MOST_DIGITS + 1:
+            return int(inner)
+        case "dtype", str():
+            return DTYPES.get(inner, inner)
+        case "meta", [dtype, list(shape)]:
+            return torch.empty([int(size) for size in shape], dtype=DTYPES[dtype], device="meta")
+        case "other", str():
+            return type(clean(inner, 60) or "object", (Other,), {})()
+    raise BrokenFrame("an answer holds what no frame holds")
