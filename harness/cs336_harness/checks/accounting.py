@@ -17,6 +17,7 @@ from cs336_harness.cost.laws import (
 )
 from cs336_harness.cost.matmuls import count_flops, count_parameters, list_matmuls, list_weights
 from cs336_harness.cost.units import grouped
+from cs336_harness.reference.hidden_inputs import other_sizes
 from cs336_harness.reference.weights import make_token_ids
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, build
@@ -35,6 +36,7 @@ def parameter_count(subject: Subject, case: DecoderShape) -> None:
     Usually broken by a forgotten projection or norm, by a feed-forward of two matrices, by learned positions or biases
     that this decoder does not have, or by K and V projections as wide as Q in a grouped model.
     """
+    case = other_sizes(case)
     _require(
         parameter_count_fault(case, _count(subject, case)), COUNT, {**size_arguments(case), "tie_embeddings": False}
     )
@@ -46,7 +48,7 @@ def tying(subject: Subject) -> None:
 
     Usually broken by ignoring the flag, or by subtracting the embedding again from a count that holds it once.
     """
-    shape = SHAPES["gqa"]
+    shape = other_sizes(SHAPES["gqa"])
     untied, tied = _count(subject, shape), _count(subject, shape.replace(tie_embeddings=True))
     _require(tying_fault(shape, untied, tied), COUNT, {**size_arguments(shape), "tie_embeddings": True})
 
@@ -54,7 +56,7 @@ def tying(subject: Subject) -> None:
 @check("accounting.flop_terms", task=TASK, needs=[FLOPS])
 def flop_terms(subject: Subject) -> None:
     """The forward FLOPs come as a dict of the contract's five terms, all of them integers."""
-    shape = SHAPES["mha"]
+    shape = other_sizes(SHAPES["mha"])
     arguments: dict[str, Any] = {"batch_size": 2, "sequence_length": 10, **size_arguments(shape)}
     _require(flops_form_fault(subject.invoke(FLOPS, **arguments)), FLOPS, arguments)
 
@@ -66,6 +68,7 @@ def forward_flops(subject: Subject, case: DecoderShape) -> None:
     Usually broken by multiply-adds counted as one, by a forgotten output projection or T² term, by a feed-forward of
     two matrices, by T² terms at the number of key/value heads, or by halving the score matrix for the causal mask.
     """
+    case = other_sizes(case)
     batch_size, sequence_length = (1, case.context_length) if case.vocab_size > 1000 else (3, 20)
     terms = _terms(subject, case, batch_size, sequence_length)
     arguments = {"batch_size": batch_size, "sequence_length": sequence_length, **size_arguments(case)}
@@ -75,7 +78,7 @@ def forward_flops(subject: Subject, case: DecoderShape) -> None:
 @check("accounting.batch_law", task=TASK, needs=[FLOPS], after=["accounting.forward_flops[mha]"])
 def batch_law(subject: Subject) -> None:
     """Every term grows with the batch, and no faster."""
-    shape = SHAPES["gqa"]
+    shape = other_sizes(SHAPES["gqa"])
     fault = batch_fault(_terms(subject, shape, 2, 10), 7, _terms(subject, shape, 14, 10))
     _require(fault, FLOPS, {"batch_size": 14, "sequence_length": 10, **size_arguments(shape)})
 
@@ -86,7 +89,7 @@ def length_law(subject: Subject) -> None:
 
     Usually broken by the context length where the sequence length belongs.
     """
-    shape = SHAPES["gqa"]
+    shape = other_sizes(SHAPES["gqa"])
     for length in (1, 10, 4096):
         fault = length_fault(_terms(subject, shape, 2, length), _terms(subject, shape, 2, 2 * length))
         _require(fault, FLOPS, {"batch_size": 2, "sequence_length": 2 * length, **size_arguments(shape)})

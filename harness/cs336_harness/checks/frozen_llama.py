@@ -13,9 +13,11 @@ from cs336_harness.checks.registry import check
 from cs336_harness.checks.slow_oracle import judge_gradients
 from cs336_harness.checks.whole_model import Case
 from cs336_harness.reference import snapshots
+from cs336_harness.reference.hidden_inputs import hidden
 from cs336_harness.reference.tolerance import require_close
+from cs336_harness.reference.weights import generator
 from cs336_harness.shapes import DecoderShape
-from cs336_harness.subject.built_models import ASSEMBLY, build
+from cs336_harness.subject.built_models import ASSEMBLY, EMBEDDING, HEAD, build
 from cs336_harness.subject.calling import Subject
 
 HUGGINGFACE_LLAMA = "huggingface_llama"
@@ -34,7 +36,11 @@ def frozen() -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 class FrozenCase(Case):
-    """The model and input of the fixture: weights and ids come from the file, whatever the seed."""
+    """The model and input of the fixture: weights and ids come from the file, whatever the seed.
+
+    Where inputs are hidden, every token has another id (:func:`relabelled`), and the numbers are those of the same
+    model of the same text.
+    """
 
     def weights(self) -> dict[str, Tensor]:
         """Every weight by its canonical name, float32."""
@@ -42,18 +48,34 @@ class FrozenCase(Case):
 
     def token_ids(self) -> Tensor:
         """Token ids (rows, time)."""
-        return frozen()[0]["token_ids"].clone()
+        return relabelled(self.shape.vocab_size).argsort()[frozen()[0]["token_ids"]]
 
     def direction(self) -> Tensor:
         """The weight of each logit in the scalar that is differentiated: (rows, time, V), float64."""
-        return frozen()[0]["direction"].clone()
+        return frozen()[0]["direction"][..., relabelled(self.shape.vocab_size)]
+
+    def logits(self) -> Tensor:
+        """What transformers' Llama gives: (rows, time, V), float64."""
+        return frozen()[0]["logits"][..., relabelled(self.shape.vocab_size)]
+
+
+def relabelled(vocab_size: int) -> Tensor:
+    """For each id that a check uses, the id that the same token has in the fixture: itself, unless inputs are
+    hidden."""
+    if not hidden():
+        return torch.arange(vocab_size)
+    return torch.randperm(vocab_size, generator=generator(0))
 
 
 def part(kind: str) -> dict[str, Tensor]:
     """``weights`` or ``gradients`` of the fixture by canonical name."""
-    return {
+    found = {
         name.removeprefix(f"{kind}."): tensor for name, tensor in frozen()[0].items() if name.startswith(f"{kind}.")
     }
+    for name in (EMBEDDING, HEAD):
+        if name in found:
+            found[name] = found[name][relabelled(len(found[name]))]
+    return found
 
 
 @functools.cache
@@ -80,11 +102,11 @@ def huggingface_llama(subject: Subject) -> float:
     The one comparison in which neither the reference nor its weights' layout is this course's own.
     """
     case = frozen_case()
-    tensors, metadata = frozen()
+    _, metadata = frozen()
     model = build(subject, case.shape, case.weights())
     actual = model.logits(case.token_ids())
     what = f"the logits of transformers' Llama ({case})"
     noise, evidence = float(metadata["noise"]), model.evidence(case.token_ids())
     with taught(case.lesson):
-        worst = require_close(what, actual, tensors["logits"], noise, LOGITS, evidence)
+        worst = require_close(what, actual, case.logits(), noise, LOGITS, evidence)
     return max(worst, judge_gradients(subject, case, part("gradients"), float(metadata["gradients_noise"])))

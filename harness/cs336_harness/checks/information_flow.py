@@ -29,7 +29,7 @@ from cs336_harness.reference.interventions import (
     replacement_ids,
 )
 from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE
-from cs336_harness.reference.weights import make_weights, normal
+from cs336_harness.reference.weights import generator, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, build
 from cs336_harness.subject.calling import Subject
@@ -209,7 +209,7 @@ def gradient_leak(subject: Subject) -> None:
     """
     shape = FLOW_SHAPE.replace(num_heads=6, num_kv_heads=2)
     rows = 2
-    order = torch.randperm(shape.vocab_size, generator=torch.Generator().manual_seed(SEED))
+    order = torch.randperm(shape.vocab_size, generator=generator(SEED))
     order = order[(order != 0) & (order != shape.vocab_size - 1)]
     token_ids = torch.stack([order[:FULL], order[FULL : 2 * FULL]])
     token_ids[0, 0], token_ids[0, -1] = 0, shape.vocab_size - 1

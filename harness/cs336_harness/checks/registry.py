@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from cs336_harness.reference.hidden_inputs import inputs_of
 from cs336_harness.subject.calling import Subject
 
 CheckFunction = Callable[..., float | None]
@@ -100,7 +101,8 @@ class Check:
 
     def __call__(self, subject: Subject) -> float | None:
         """Runs the check: the largest error in noise that it saw (None where nothing is compared), or an exception."""
-        return self.function(subject)
+        with inputs_of(self.id):
+            return self.function(subject)
 
 
 _REGISTRY: dict[str, Check] = {}

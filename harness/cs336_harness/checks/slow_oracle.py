@@ -107,6 +107,7 @@ def logits(subject: Subject, case: Case) -> float:
     Usually broken by layer names sorted as text, by a theta or a width that is written into the code, or by rotary
     tables in half precision, which go wrong past position 256.
     """
+    case = case.hidden()
     call = model_call(case.shape, case.token_ids(), case.weights())
     expected, noise = reference_logits(case)
     with taught(case.lesson):
@@ -132,6 +133,7 @@ def built_logits(subject: Subject, case: Case) -> float:
     Usually broken by key/value heads tiled (0, 1, 0, 1) in place of repeated (0, 0, 1, 1), by heads and heads per
     group exchanged, by a scale that only the tied model has, or by a theta that the assembly does not pass on.
     """
+    case = case.hidden()
     token_ids = case.token_ids()
     expected, noise = reference_logits(case)
     model = build(subject, case.shape, case.weights())
@@ -148,6 +150,7 @@ def gradients(subject: Subject, case: Case) -> float:
     way, or by an operation in place that autograd does not see. Gradients under two names of a tied model are added:
     whether they are one Parameter is what the tying checks say.
     """
+    case = case.hidden()
     return judge_gradients(subject, case, *reference_gradients(case))
 
 

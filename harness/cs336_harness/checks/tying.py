@@ -31,7 +31,11 @@ TIED = DecoderShape(
     tie_embeddings=True,
 )
 UNTIED = TIED.replace(tie_embeddings=False)
-IDS = make_token_ids(TIED, batch=2, time=5, seed=71)
+
+
+def ids() -> Tensor:
+    """Token ids (2, 5) for either shape."""
+    return make_token_ids(TIED, batch=2, time=5, seed=71)
 
 
 def tied_weights(seed: int = 72) -> dict[str, Tensor]:
@@ -68,7 +72,7 @@ def require_one(model: BuiltModel, after: str) -> None:
 def require_both_uses(model: BuiltModel, after: str) -> None:
     """Look-up and head both use the Parameter's present value: numbers are written into it, and the logits follow."""
     old = model.weights()[EMBEDDING]
-    model.logits(IDS)  # what a model keeps from its first forward is then kept from the old values
+    model.logits(ids())  # what a model keeps from its first forward is then kept from the old values
     written = normal(*old.shape, seed=73, std=0.3).to(old)
     model.load({EMBEDDING: written})
     _require_shown(model, written, f"{after}, the shared weight was changed")
@@ -89,20 +93,20 @@ def _require_shown(model: BuiltModel, written: Tensor, after: str) -> None:
 
 def _require_value(model: BuiltModel, old: Tensor, after: str) -> None:
     """The logits are the untied model's with the present values in both uses; otherwise says which use has the old."""
-    logits = model.logits(IDS)
+    logits = model.logits(ids())
     weights = model.weights()
     reference = build(model.subject, UNTIED, weights)
-    if same_numbers(reference.logits(IDS), logits):
+    if same_numbers(reference.logits(ids()), logits):
         return
     lesson = "in a correct tied model look-up and head use one Parameter"
     for use, stale in (("head", HEAD), ("look-up", EMBEDDING)):
         reference.load({**weights, stale: old})
-        if same_numbers(reference.logits(IDS), logits):
+        if same_numbers(reference.logits(ids()), logits):
             raise CheckFailure(
                 f"{after}, and the {use} still computes with the old values: it has a copy; {lesson}",
-                model.evidence(IDS),
+                model.evidence(ids()),
             )
-    raise CheckFailure(f"{after}, and the logits are not those of its present values; {lesson}", model.evidence(IDS))
+    raise CheckFailure(f"{after}, and the logits are not those of its present values; {lesson}", model.evidence(ids()))
 
 
 @check("tying.one_parameter", task="transformer_lm", needs=ASSEMBLY, after=["configuration.model_builds"])
@@ -175,7 +179,7 @@ def no_scale(subject: Subject) -> None:
     Usually broken by sqrt(d_model) on the embedding or the logits when tied, as some papers have it.
     """
     tied, untied = build_tied(subject), build(subject, UNTIED, tied_weights())
-    first, second = tied.logits(IDS), untied.logits(IDS)
+    first, second = tied.logits(ids()), untied.logits(ids())
     if same_numbers(first, second):
         return
     ratio = (first / second).flatten()
@@ -184,22 +188,22 @@ def no_scale(subject: Subject) -> None:
         what = f"the tied model's logits are the untied model's times {scale:.4g}"
     else:
         position = tuple((first - second).abs().amax(-1).flatten().argmax().unsqueeze(0).tolist())
-        row, column = divmod(position[0], IDS.shape[1])
+        row, column = divmod(position[0], ids().shape[1])
         what = f"the tied model's logits differ from the untied model's, most in row {row}, position {column}"
     raise CheckFailure(
         f"at equal weights {what}; a correct decoder computes the same in both modes, without a scale of its own",
-        tied.evidence(IDS),
+        tied.evidence(ids()),
     )
 
 
 def _direction() -> Tensor:
     """The weight of each logit in the scalar that is differentiated."""
-    return normal(*IDS.shape, TIED.vocab_size, seed=74)
+    return normal(*ids().shape, TIED.vocab_size, seed=74)
 
 
 def _gradients(model: BuiltModel) -> dict[str, Tensor]:
     """Of every weight, zero where none arrives."""
-    found = model.gradients(IDS, [_direction()])
+    found = model.gradients(ids(), [_direction()])
     gradients = {name: torch.zeros(size) for name, size in model.shape.weight_shapes().items()}
     if found is not None:
         gradients |= {name: gradient for name, gradient in found[0].items() if gradient is not None}
@@ -233,7 +237,7 @@ def gradients(subject: Subject) -> None:
         raise CheckFailure(
             f"the tied model's {EMBEDDING} and {HEAD} have gradients of their own, as two Parameters have; in a correct"
             " tied model they are one, with the sum of both",
-            tied.evidence(IDS),
+            tied.evidence(ids()),
         )
     if same_numbers(look_up + head, shared):
         return
@@ -249,13 +253,13 @@ def gradients(subject: Subject) -> None:
     raise CheckFailure(
         f"the gradient of the tied weight must be the sum of the look-up's and the head's, and {what};"
         " in a correct tied model both use the Parameter itself",
-        tied.evidence(IDS),
+        tied.evidence(ids()),
     )
 
 
 def _detached_or_copied(model: BuiltModel) -> str:
     """Which of the two: a forward that copies the weight makes a second tensor of its values, however it does so."""
-    copied = model.copies_weight(IDS, EMBEDDING)
+    copied = model.copies_weight(ids(), EMBEDDING)
     return "a copy that each forward makes" if copied else "the weight's values, detached from its gradient"
 
 
@@ -271,7 +275,7 @@ def optimiser_step(subject: Subject) -> None:
     """
     model = build_tied(subject)
     before, gradient = model.weights(), _gradients(model)
-    model.step(IDS, _direction(), RATE)
+    model.step(ids(), _direction(), RATE)
     require_one(model, "after an optimiser step")
     after = model.weights()
     if torch.equal(before[EMBEDDING], after[EMBEDDING]):
@@ -321,13 +325,13 @@ def untied_uses(subject: Subject) -> None:
     """
     weights = make_weights(UNTIED, seed=75)
     model = build(subject, UNTIED, weights)
-    plain = model.logits(IDS)
+    plain = model.logits(ids())
     lesson = "with tie_embeddings False a correct head computes with its own matrix, and the look-up does not"
     model.load({HEAD: 2 * weights[HEAD]})
-    if not same_numbers(2 * plain, model.logits(IDS)):
+    if not same_numbers(2 * plain, model.logits(ids())):
         raise CheckFailure(
-            f"doubling the untied model's {HEAD} does not double its logits; {lesson}", model.evidence(IDS)
+            f"doubling the untied model's {HEAD} does not double its logits; {lesson}", model.evidence(ids())
         )
     model.load({HEAD: torch.zeros_like(weights[HEAD])})
-    if model.logits(IDS).any():
-        raise CheckFailure(f"the untied model has logits when its {HEAD} is zero; {lesson}", model.evidence(IDS))
+    if model.logits(ids()).any():
+        raise CheckFailure(f"the untied model has logits when its {HEAD} is zero; {lesson}", model.evidence(ids()))

@@ -7,13 +7,13 @@ it is linear, so that a gradient says nothing but how the logits depend on a wei
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import RoundedFrequencies
+from cs336_harness.reference.hidden_inputs import cached, more
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import HALF_UNIT, NOISE_SEEDS, perturbed
 from cs336_harness.reference.weights import generator, make_token_ids, make_weights, normal
@@ -32,6 +32,13 @@ class Case:
     time: int
     lesson: str | None = None
     seed: int = 5
+
+    def hidden(self) -> Case:
+        """This case at sizes that nobody knows, where a secret hides the inputs: what it is about stays."""
+        time = 1 if self.time == 1 else min(self.time + more("time", 2), self.shape.context_length)
+        rows = 1 if self.rows == 1 else self.rows + more("rows", 1)
+        shape = self.shape.replace(vocab_size=self.shape.vocab_size + more("vocab_size", 9))
+        return dataclasses.replace(self, shape=shape, rows=rows, time=time)
 
     def weights(self) -> dict[str, Tensor]:
         """Every weight by its canonical name, float32."""
@@ -67,7 +74,7 @@ def _shaken(case: Case, seed: int) -> dict[str, Tensor]:
     return weights
 
 
-@functools.cache
+@cached
 def reference_logits(case: Case) -> tuple[Tensor, float]:
     """The oracle's logits, float64, and their rounding noise as :func:`.tolerance.rounding_noise` has it."""
     token_ids, rounded = case.token_ids(), RoundedFrequencies(case.shape)
@@ -78,7 +85,7 @@ def reference_logits(case: Case) -> tuple[Tensor, float]:
     return logits, moved + HALF_UNIT[torch.float32] * float(logits.abs().max())
 
 
-@functools.cache
+@cached
 def reference_gradients(case: Case) -> tuple[Gradients, float]:
     """The oracle's gradients by canonical name, and their noise relative to the largest element of each.
 

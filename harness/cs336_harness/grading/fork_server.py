@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _warm_up() -> None:
-    """Lets PyTorch look at the machine, which a worker cannot. No backward pass: it starts threads, and no fork then."""
+    """Lets PyTorch look at the machine, which a worker cannot. No backward pass: it starts threads."""
     import torch
 
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):

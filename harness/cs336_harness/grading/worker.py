@@ -125,7 +125,7 @@ class Server:
 
     def _open(self, path: str, answer: dict[str, Any]) -> dict[str, Any]:
         """Imports the submission; the state of every entry point."""
-        self.subject = subject = load(Path(path))
+        self.subject = subject = self.subject or load(Path(path))
         return {"states": {name: subject.state(name) for name in ENTRY_POINTS}, "provenance": provenance(subject)}
 
     def _invoke(

@@ -13,13 +13,13 @@ feed-forward do not read them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cs336_harness.reference.hidden_inputs import cached
 from cs336_harness.reference.influence import InfluenceMap, map_from_calls
 from cs336_harness.reference.oracle_adapters import OracleAdapters
 from cs336_harness.reference.tolerance import rounding_noise
@@ -67,7 +67,7 @@ def twins(token_ids: Tensor) -> Tensor:
     return token_ids ^ 1
 
 
-@functools.cache
+@cached
 def flow_weights(shape: DecoderShape = FLOW_SHAPE) -> dict[str, Tensor]:
     """The weights described above for a shape: canonical name -> float32. Shared: hand out copies only."""
     weights = make_weights(shape, SEED)
@@ -143,7 +143,7 @@ def flow_logits(subject: Subject, shape: DecoderShape, token_ids: Tensor) -> Ten
         return subject.call("run_transformer_lm", shape=size, **model_call(shape, token_ids)).detach()
 
 
-@functools.cache
+@cached
 def flow_noise() -> float:
     """The rounding noise of logits under the flow weights.
 

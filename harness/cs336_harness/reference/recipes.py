@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.reference import snapshots
+from cs336_harness.reference.hidden_inputs import cached, more
 from cs336_harness.reference.snapshots import Recipe
 from cs336_harness.reference.weights import gains, generator, make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
@@ -57,6 +58,11 @@ def write_public_weights() -> None:
     )
 
 
+def rows() -> int:
+    """Rows of an input; five at times where they are hidden, never six, which is the number of heads."""
+    return ROWS + more("rows", 1)
+
+
 def features(*leading: int, width: int = PUBLIC_SHAPE.d_model, seed: int) -> Tensor:
     """Normal features (*leading, width)."""
     return normal(*leading, width, seed=PUBLIC_SEED * 100 + seed)
@@ -83,7 +89,7 @@ def _linear() -> dict[str, Any]:
         "d_in": d_in,
         "d_out": d_out,
         "weights": public_weights()["layers.0.ffn.w1.weight"],
-        "in_features": features(ROWS, 7, seed=1),
+        "in_features": features(rows(), 7, seed=1),
     }
 
 
@@ -92,16 +98,16 @@ def _embedding() -> dict[str, Any]:
         "vocab_size": PUBLIC_SHAPE.vocab_size,
         "d_model": PUBLIC_SHAPE.d_model,
         "weights": public_weights()["token_embeddings.weight"],
-        "token_ids": make_token_ids(PUBLIC_SHAPE, ROWS, TIME, seed=2),
+        "token_ids": make_token_ids(PUBLIC_SHAPE, rows(), TIME, seed=2),
     }
 
 
 def _silu() -> dict[str, Any]:
-    return {"in_features": 3 * features(ROWS, TIME, width=10, seed=3)}
+    return {"in_features": 3 * features(rows(), TIME, width=10, seed=3)}
 
 
 def _softmax() -> dict[str, Any]:
-    return {"in_features": 3 * features(ROWS, TIME, width=10, seed=4), "dim": -1}
+    return {"in_features": 3 * features(rows(), TIME, width=10, seed=4), "dim": -1}
 
 
 def _rmsnorm() -> dict[str, Any]:
@@ -109,7 +115,7 @@ def _rmsnorm() -> dict[str, Any]:
         "d_model": PUBLIC_SHAPE.d_model,
         "eps": 1e-5,
         "weights": gains(PUBLIC_SHAPE.d_model, seed=5),
-        "in_features": 0.02 * features(ROWS, TIME, seed=6),
+        "in_features": 0.02 * features(rows(), TIME, seed=6),
     }
 
 
@@ -119,7 +125,7 @@ def _swiglu() -> dict[str, Any]:
         "d_model": PUBLIC_SHAPE.d_model,
         "d_ff": PUBLIC_SHAPE.d_ff,
         **{f"{name}_weight": weights[f"layers.1.ffn.{name}.weight"] for name in ("w1", "w2", "w3")},
-        "in_features": features(ROWS, 7, seed=7),
+        "in_features": features(rows(), 7, seed=7),
     }
 
 
@@ -128,7 +134,7 @@ def _rope() -> dict[str, Any]:
         "d_k": PUBLIC_SHAPE.d_head,
         "theta": PUBLIC_SHAPE.rope_theta,
         "max_seq_len": PUBLIC_SHAPE.context_length,
-        "in_query_or_key": features(ROWS, TIME, width=PUBLIC_SHAPE.d_head, seed=8),
+        "in_query_or_key": features(rows(), TIME, width=PUBLIC_SHAPE.d_head, seed=8),
         "token_positions": torch.arange(TIME),
     }
 
@@ -148,7 +154,7 @@ def _self_attention() -> dict[str, Any]:
         "d_model": PUBLIC_SHAPE.d_model,
         "num_heads": PUBLIC_SHAPE.num_heads,
         **projections(),
-        "in_features": features(ROWS, TIME, seed=20),
+        "in_features": features(rows(), TIME, seed=20),
     }
 
 
@@ -171,7 +177,7 @@ def _block() -> dict[str, Any]:
         "max_seq_len": shape.context_length,
         "theta": shape.rope_theta,
         "weights": {key.removeprefix(prefix): w for key, w in public_weights().items() if key.startswith(prefix)},
-        "in_features": 0.5 * features(ROWS, TIME, seed=21),
+        "in_features": 0.5 * features(rows(), TIME, seed=21),
     }
 
 
@@ -180,7 +186,7 @@ def _model(time: int) -> dict[str, Any]:
     return {
         **shape.call_arguments(),
         "weights": public_weights(),
-        "in_indices": make_token_ids(shape, ROWS, time, seed=22),
+        "in_indices": make_token_ids(shape, rows(), time, seed=22),
     }
 
 
@@ -197,12 +203,12 @@ RECIPES: dict[str, Recipe] = {
         Recipe(
             "scaled_dot_product_attention",
             "run_scaled_dot_product_attention",
-            lambda: _attention(ROWS, seed=9),
+            lambda: _attention(rows(), seed=9),
         ),
         Recipe(
             "4d_scaled_dot_product_attention",
             "run_scaled_dot_product_attention",
-            lambda: _attention(ROWS, 3, seed=14),
+            lambda: _attention(rows(), 3, seed=14),
         ),
         Recipe("multihead_self_attention", "run_multihead_self_attention", _self_attention),
         Recipe(
@@ -216,6 +222,13 @@ RECIPES: dict[str, Recipe] = {
     )
 }
 """Every public snapshot by name."""
+
+
+@cached
+def remade(name: str) -> snapshots.Snapshot:
+    """A snapshot made anew from its recipe, by the oracle: for inputs that a secret hides."""
+    recipe = RECIPES[name]
+    return snapshots.made(recipe, recipe.arguments())
 
 
 def update(name: str) -> None:

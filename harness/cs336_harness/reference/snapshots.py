@@ -119,19 +119,26 @@ def read(name: str) -> Snapshot:
     return Snapshot(name, metadata["entry_point"], arguments, tensors["expected"], float(metadata["noise"]))
 
 
+def made(recipe: Recipe, arguments: dict[str, Any]) -> Snapshot:
+    """A snapshot of some arguments, computed by the oracle."""
+    reference = getattr(OracleAdapters(), recipe.entry_point)
+    expected = reference(**arguments)
+    noise = rounding_noise(reference, arguments, expected)
+    return Snapshot(recipe.name, recipe.entry_point, arguments, expected, noise)
+
+
 def write(recipe: Recipe) -> None:
     """Makes a snapshot from its recipe and the oracle, and writes it (with the weights file that it names)."""
     arguments = recipe.arguments()
-    reference = getattr(OracleAdapters(), recipe.entry_point)
-    expected = reference(**arguments)
+    snapshot = made(recipe, arguments)
     scalars = {key: value for key, value in arguments.items() if isinstance(value, int | float | str)}
     metadata = {
         "entry_point": recipe.entry_point,
         "scalars": json.dumps(scalars),
-        "noise": repr(rounding_noise(reference, arguments, expected)),
+        "noise": repr(snapshot.noise),
         "producer": PRODUCER,
     }
     if recipe.weights_file is not None:
         metadata |= {"weights_file": recipe.weights_file, "weights_prefix": recipe.weights_prefix}
     inputs = {f"in.{key}": value for key, value in arguments.items() if isinstance(value, Tensor)}
-    save(recipe.name, {**inputs, "expected": expected}, metadata)
+    save(recipe.name, {**inputs, "expected": snapshot.expected}, metadata)

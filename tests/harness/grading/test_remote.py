@@ -1,0 +1,77 @@
+"""A subject behind the pipe gets the verdict that it gets in this process."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from broken import RIGHT
+from piped import piped
+from test_tying import VIOLATORS, assembled
+
+from cs336_harness.checks import all_checks
+from cs336_harness.defects.defect import real_defects, subject_of
+from cs336_harness.subject.calling import Subject
+from cs336_harness.verdict.suite import Suite
+
+
+def verdict(subject: Subject, *beginnings: str, diagnose: bool = False) -> dict[str, tuple[Any, ...]]:
+    suite = Suite(subject, diagnose=diagnose)
+    return {
+        check.id: (result.outcome, without_addresses(result.message), result.blocked_by, named(result.diagnosis))
+        for check in all_checks().values()
+        if check.id.startswith(beginnings)
+        for result in [suite.result(check)]
+    }
+
+
+def without_addresses(message: str) -> str:
+    return re.sub(r"0x[0-9a-f]+", "", message)
+
+
+def named(diagnosis: Any) -> Any:
+    return None if diagnosis is None else diagnosis.to_json()["defects"]
+
+
+def test_a_right_subject_passes_through_the_pipe() -> None:
+    subject = Subject(RIGHT, "right")
+    with piped(subject) as remote:
+        assert verdict(remote, "") == verdict(subject, "")
+
+
+@pytest.mark.parametrize("model", [model for _, model, _ in VIOLATORS][::4], ids=lambda model: model.__name__)
+def test_a_model_that_comes_apart_is_told_the_same_through_the_pipe(model: Any) -> None:
+    subject = Subject(assembled(model), "subject")
+    with piped(subject) as remote:
+        assert verdict(remote, "tying") == verdict(subject, "tying")
+
+
+def overwriting(in_features: torch.Tensor, dim: int) -> torch.Tensor:
+    in_features -= in_features.amax(dim, keepdim=True)
+    return in_features.softmax(dim)
+
+
+class Dropping(type(RIGHT)):
+    def run_transformer_block(self, **arguments: Any) -> torch.Tensor:
+        arguments["weights"].pop("ln1.weight")
+        raise KeyError("ln1.weight")
+
+
+class Refusing(type(RIGHT)):
+    def get_transformer_lm(self, **sizes: Any) -> Any:
+        raise ValueError("no \x1b[2Jmodel")
+
+
+@pytest.mark.parametrize("change", [Dropping, Refusing])
+def test_exceptions_and_changed_arguments_are_told_the_same_through_the_pipe(change: Any) -> None:
+    subject = Subject(change(RIGHT.variation), "subject")
+    with piped(subject) as remote:
+        assert verdict(remote, "components", "configuration") == verdict(subject, "components", "configuration")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", real_defects()[::6], ids=lambda each: each.name)
+def test_known_mistakes_are_named_the_same_through_the_pipe(defect: Any) -> None:
+    subject = subject_of(defect)
+    with piped(subject) as remote:
+        assert verdict(remote, "", diagnose=True) == verdict(subject, "", diagnose=True)
