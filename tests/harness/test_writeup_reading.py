@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from written import HANDOUTS, LABELS, Sizes, answer, configuration, verdict, wrong_numbers
 
 from cs336_harness.shapes import DecoderShape
-from cs336_harness.writeup.mentions import readings_of_label
+from cs336_harness.writeup.lexicon import readings_of_label
 from cs336_harness.writeup.numbers import find_numbers
 from cs336_harness.writeup.plain import plain
 from cs336_harness.writeup.questions import judge_text
@@ -166,7 +166,11 @@ def test_the_right_answer_for_any_shape_is_right(data: st.DataObject):
         tie_embeddings=data.draw(st.booleans()),
     )
     judgement = judge_text(answer(shape, write=data.draw(st.sampled_from(WRITERS))))
-    assert {answer.question: answer.verdict for answer in judgement.answers.values() if answer.verdict != "right"} == {}
+    assert {
+        answer.question: answer.verdict
+        for answer in judgement.answers.values()
+        if answer.verdict not in ("right", "left out")
+    } == {}
 
 
 def _lines_as_list(per_block: bool) -> str:
@@ -244,7 +248,9 @@ def test_a_layout_of_the_learner_s_own(lines: str):
 **(c)** The FFN takes the most, about 57.5% of the total; next are the attention projections with 28.6 %.
 """
     judgement = judge_text(text)
-    assert {question: a.message for question, a in judgement.answers.items() if a.verdict != "right"} == {}
+    assert {
+        question: a.message for question, a in judgement.answers.items() if a.verdict not in ("right", "left out")
+    } == {}
 
 
 def test_sentences_that_give_the_number_first_and_lists_that_give_them_together():
@@ -278,7 +284,7 @@ def test_the_tied_count_beside_the_untied_one():
     assert judge_text(text).passed
     assert (
         wrong_numbers(text.replace("1,560,041,600", "1,560,041,601"))
-        or not judge_text(text.replace("1,560,041,600", "1,560,041,601")).findings[-1].role
+        or not judge_text(text.replace("1,560,041,600", "1,560,041,601")).findings[-1].quantity
     )
 
 

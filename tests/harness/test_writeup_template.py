@@ -43,7 +43,13 @@ def _filled(
 
 
 def _not_right(judgement: Judgement) -> dict[str, str]:
-    return {name: answer.verdict for name, answer in judgement.answers.items() if answer.verdict != "right"}
+    """The questions of (a) to (c) that are not right; the template's derivation and self-test are left blank here."""
+    blank = ("derivation", "self_test", "d", "e")
+    return {
+        name: given.verdict
+        for name, given in judgement.answers.items()
+        if given.verdict != "right" and name not in blank
+    }
 
 
 @both_handouts
@@ -69,8 +75,8 @@ def test_a_halved_row_is_the_one_mistake(name: str):
     halved = Sizes(XL).lines[name] // 2
     text = _filled(XL, lines={name: halved}, what="all layers")
     (wrong,) = wrong_numbers(text)
-    assert wrong.role is not None
-    assert (wrong.claim.label, wrong.role.components) == (name, {name})
+    assert wrong.quantity is not None
+    assert (wrong.claim.label, wrong.components) == (name, {name})
     assert _not_right(judge_text(text)) == {f"b.{name}": "wrong", "b.sum": "wrong"}
     assert "multiply-add" in hints(text) or "half" in hints(text)
 
@@ -127,8 +133,8 @@ def test_a_caption_that_states_one_block_is_held_to_it():
 def test_values_is_the_multiply_by_the_values_and_not_their_projection(wrong: str):
     times = {"wide": 2 * Sizes(XL).lines["values"], "narrow": Sizes(XL).lines["v_proj"]}[wrong]
     (finding,) = wrong_numbers(_filled(XL, lines={"values": times}))
-    assert finding.role is not None
-    assert finding.role.components == {"values"}
+    assert finding.quantity is not None
+    assert finding.components == {"values"}
 
 
 def test_values_beside_queries_and_keys_is_a_projection():

@@ -191,9 +191,9 @@ def _written(root: Path | None) -> str:
         verdicts = Counter(answer.verdict for answer in judge_file(root / WRITEUP).answers.values())
     except ValueError:
         return f"{MARKS['failed']} {WRITTEN} ({WRITEUP} cannot be read; `uv run cs336 writeup` says why)"
-    open_questions = verdicts.total() - verdicts["right"]
+    open_questions = verdicts["wrong"] + verdicts["missing"]
     if not open_questions:
         return f"{MARKS['passed']} {WRITTEN}"
     mark = MARKS["failed" if verdicts["wrong"] else "blank"]
-    counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items() if verdict != "right")
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items() if verdict in ("wrong", "missing"))
     return f"{mark} {WRITTEN} ({counts}; `uv run cs336 writeup`)"

@@ -6,21 +6,39 @@ import dataclasses
 import re
 from collections.abc import Iterator
 
+from cs336_harness.cost.presets import HANDOUTS, preset
 from cs336_harness.cost.tally import BYTES_PER_VALUE, refuse_impossible
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.document import Document, Passage, TableBlock
 
 SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "num_kv_heads", "d_ff")
 _OPTIONAL = ("num_kv_heads",)
+_PLAUSIBLE = {
+    "vocab_size": (200, 2_000_000),
+    "context_length": (16, 10_000_000),
+    "num_layers": (1, 500),
+    "d_model": (16, 65_536),
+    "num_heads": (1, 512),
+    "num_kv_heads": (1, 512),
+    "d_ff": (16, 500_000),
+    "batch_size": (1, 1_000_000),
+}
+"""The sizes that a decoder may have; a number beyond them is no size, whatever stands before it."""
+
+_ENOUGH = 3
+"""How many sizes make a configuration: a batch size without them is another problem's."""
 
 _NAMES = {
-    "vocab_size": r"vocab(?:ulary)?(?:[ _]size)?|n_vocab",
-    "context_length": r"(?:max(?:imum)?[ _])?(?:context|ctx|sequence|seq)(?:[ _](?:length|len|size|window))?|n_ctx",
-    "num_layers": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:transformer )?(?:layers?|blocks)",
-    "d_model": r"d_?model|model[ _](?:dim(?:ension)?|width)|(?:hidden|embedding)[ _](?:size|dim(?:ension)?)|width",
-    "num_heads": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:attention |query )?heads",
+    "vocab_size": r"vocab(?:ulary)?(?:[ _]size)?|n_vocab|词表(?:大小)?|词汇(?:表)?(?:大小|量)?",
+    "context_length": r"(?:max(?:imum)?[ _])?(?:context|ctx|sequence|seq)(?:[ _](?:length|len|size|window))?|n_ctx"
+    r"|上下文(?:长度)?|序列长度",
+    "num_layers": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:transformer )?(?:layers?|blocks)|层数",
+    "d_model": r"d_?model|model[ _](?:dim(?:ension)?|width)|(?:hidden|embedding)[ _](?:size|dim(?:ension)?)|width"
+    r"|(?:模型|隐藏)(?:层)?(?:维度|宽度|大小)",
+    "num_heads": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:attention |query )?heads|(?:注意力)?头数",
     "num_kv_heads": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:kv|key/value|key-value)[ _-]heads?",
-    "d_ff": r"d_?ff|(?:ffn|feed[- ]?forward)[ _](?:width|dim(?:ension)?|size)|ffn_dim",
+    "d_ff": r"d_?ff|(?:ffn|feed[- ]?forward)[ _](?:width|dim(?:ension)?|size)|ffn_dim"
+    r"|(?:前馈|中间)(?:网络|层)?(?:的)?(?:维度|宽度)",
     "batch_size": r"batch(?:[ _]size)?",
 }
 _LETTERS = {
@@ -37,9 +55,12 @@ _LETTERS = {
     "B": "batch_size",
 }
 _INTEGER = r"(?<![\d,.])(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?!\d)(?!,\d{3}|\.\d)(?!\s*[×*·/^+-]\s*[\d(A-Za-z])(?![\w])"
+_INTEGER += r"(?!\s*(?:%|[kMGTP]?FLOP|[kKMGT]i?B\b|[KMBGT]\b|[MGT]F\b|[bmtr]+illion|bytes|params|parameters|times))"
 _ANY_NAME = "|".join(f"(?P<{key}>{pattern})" for key, pattern in _NAMES.items())
 _STATED = re.compile(
-    rf"(?<![\w/])(?:{_ANY_NAME})(?![\w])\s*(?:\(\s*`?\w+`?\s*\)|,\s*\w\b)?\s*[:=]\s*{_INTEGER}", re.IGNORECASE
+    rf"(?<![\w/])(?<!per )(?<!each )(?<!all )(?:{_ANY_NAME})(?![\w])\s*(?:\(\s*`?\w+`?\s*\)"
+    rf"|,\s*\w\b)?\s*[:=]\s*{_INTEGER}",
+    re.IGNORECASE,
 )
 _LETTER_STATED = re.compile(rf"(?<![\w/])([VTSLDdHhFfB])\s*=\s*{_INTEGER}")
 _LABEL = re.compile(rf"\W*(?:{_ANY_NAME})\W*(?:\(?[VTSLDdHhFfBK]\)?)?\W*", re.IGNORECASE)
@@ -67,11 +88,15 @@ _DTYPES = {"fp32": "float32", "single": "float32", "fp16": "float16", "half": "f
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Configuration:
-    """What the write-up is about: a shape, the batch, and the dtype of its parameters."""
+    """What the write-up is about: a shape, the batch, and the dtype of its parameters.
+
+    ``notices`` say what of it the text does not state, or states twice.
+    """
 
     shape: DecoderShape
     batch_size: int = 1
     dtype: str = "float32"
+    notices: tuple[str, ...] = ()
 
     @property
     def bytes_per_value(self) -> int:
@@ -79,34 +104,52 @@ class Configuration:
         return BYTES_PER_VALUE[self.dtype]
 
 
-def read_configuration(document: Document) -> Configuration:
-    """The configuration stated outside (d) and (e), which are about other models.
+def possible_configurations(
+    document: Document, given: DecoderShape | None = None, handout: int | None = None
+) -> list[Configuration]:
+    """What a write-up may be about, the likeliest first: what it states, and the handout's GPT-2 XL for the rest.
 
-    Raises:
-        ValueError: none is stated, a size is missing or stated twice with two values, or the sizes make no decoder.
+    ``given`` is a configuration that somebody else states for it; it leaves no choice.
     """
-    main = [block for block in document.blocks if block.part not in ("d", "e")]
     found = _Found()
-    for block in main:
-        found.read(block)
-    sizes = found.agreed()
-    missing = [name for name in SIZES if name not in sizes and name not in _OPTIONAL]
+    for block in document.blocks:
+        if block.part not in ("d", "e"):
+            found.read(block)
+    dtype = found.dtype or "float32"
+    if given is not None:
+        return [Configuration(given, 1, dtype)]
+    choices: dict[DecoderShape, Configuration] = {}
+    for year in HANDOUTS if handout is None else (handout,):
+        for sizes, twice in found.agreed(document):
+            shape, notices = _filled(sizes, year, tied=found.tied or False)
+            batch = sizes.get("batch_size", 1)
+            choices.setdefault(shape, Configuration(shape, batch, dtype, (*twice, *notices)))
+    return list(choices.values())
+
+
+def _filled(sizes: dict[str, int], year: int, *, tied: bool) -> tuple[DecoderShape, list[str]]:
+    """A shape of stated sizes, the handout's GPT-2 XL where none is stated or where they make no decoder."""
+    own = preset("gpt2-xl", year)
+    named = {name: sizes[name] for name in SIZES if name in sizes}
+    missing = [name for name in SIZES if name not in named and name not in _OPTIONAL]
+    notices = []
     if len(missing) == len(SIZES) - len(_OPTIONAL):
-        raise ValueError(
-            "states no configuration, so there is nothing to check it against: add a table with "
-            + ", ".join(name for name in SIZES if name not in _OPTIONAL)
+        notices.append(f"It states no configuration: held against the {year} handout's GPT-2 XL.")
+    elif missing:
+        taken = ", ".join(f"{name} {getattr(own, name):,}" for name in missing)
+        notices.append(
+            f"Its configuration lacks {', '.join(missing)}: taken from the {year} handout's GPT-2 XL ({taken})."
         )
-    if missing:
-        raise ValueError(f"states a configuration without {', '.join(missing)}; add what is missing")
-    shape = DecoderShape(
-        **{"num_kv_heads": sizes["num_heads"], **{name: sizes[name] for name in SIZES if name in sizes}},
-        tie_embeddings=found.tied or False,
-    )
+    if "num_heads" in named:
+        named.setdefault("num_kv_heads", named["num_heads"])
+    shape = own.replace(**named, tie_embeddings=tied)
     try:
         refuse_impossible(shape)
     except ValueError as error:
-        raise ValueError(f"states a configuration that makes no decoder: {error}") from error
-    return Configuration(shape, sizes.get("batch_size", 1), found.dtype or "float32")
+        notices.append(f"Its configuration makes no decoder ({error}): held against the {year} handout's heads.")
+        heads = own.num_heads if shape.d_model % own.num_heads == 0 else 1
+        shape = shape.replace(num_heads=heads, num_kv_heads=heads)
+    return shape, notices
 
 
 def row_configurations(block: TableBlock) -> dict[str, dict[str, int]]:
@@ -210,23 +253,36 @@ class _Found:
             self.dtype = _DTYPES.get(name, name)
 
     def _state(self, kind: int, key: str, value: int, line: int) -> None:
-        self.statements[kind].setdefault(key, []).append((value, line))
+        least, most = _PLAUSIBLE[key]
+        if least <= value <= most:
+            self.statements[kind].setdefault(key, []).append((value, line))
 
-    def agreed(self) -> dict[str, int]:
-        sizes: dict[str, int] = {}
+    def agreed(self, document: Document) -> Iterator[tuple[dict[str, int], list[str]]]:
+        """The sizes, and what is said of those that are stated twice: first as stated first, then as stated last."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        twice: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
         for kind, statements in enumerate(self.statements):
             for key, stated in statements.items():
-                if key in sizes:
+                if key in first or (key == "batch_size" and len(self._named()) < _ENOUGH):
                     continue
-                value, line = stated[0]
-                other = next((item for item in stated if item[0] != value), None)
-                if other is not None and kind < 2:
-                    raise ValueError(
-                        f"contradicts itself: {key} is {value:,} on line {line} and {other[0]:,} on line {other[1]}; "
-                        "keep one"
-                    )
-                sizes[key] = value
-        return sizes
+                other = next((item for item in stated if item[0] != stated[0][0]), None)
+                first[key] = stated[0][0]
+                last[key] = other[0] if other and kind < 2 else stated[0][0]
+                if other and kind < 2:
+                    twice.append((key, stated[0], other))
+        for sizes in (first, last) if twice else (first,):
+            yield (
+                sizes,
+                [
+                    f"It states {key} twice, {one[0]:,} ({document.source.place(one[1])}) and {two[0]:,} "
+                    f"({document.source.place(two[1])}): held against {sizes[key]:,}."
+                    for key, one, two in twice
+                ],
+            )
+
+    def _named(self) -> set[str]:
+        return {key for statements in self.statements for key in statements} - {"batch_size"}
 
 
 def _key(match: re.Match[str]) -> str:

@@ -2,54 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
 from fractions import Fraction
 
-from cs336_harness.cost.ledger import BYTES, EVERYTHING, FLOPS, PARAMETERS, SHARE, Ledger
-from cs336_harness.cost.measure import Measure, explanations, sentence
-from cs336_harness.cost.mistake import Mistake, Slip
+from cs336_harness.cost.ledger import BYTES, FLOPS, PARAMETERS, RATIO, SHARE
+from cs336_harness.cost.measure import Explanation, explanations, sentence
 from cs336_harness.cost.mistakes import mistakes_in, slips
+from cs336_harness.cost.quantities import Quantity
 from cs336_harness.writeup.numbers import Written
 
-_NOUNS = {PARAMETERS: "the count", BYTES: "the memory", FLOPS: "the FLOP count", SHARE: "the share"}
+_NOUNS = {
+    PARAMETERS: "the count",
+    BYTES: "the memory",
+    FLOPS: "the FLOP count",
+    SHARE: "the share",
+    RATIO: "the ratio",
+}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Role:
-    """What a number claims to be: some components, in one ``layer`` or the ``model``, in a dimension, by a ledger."""
-
-    dimension: str
-    components: frozenset[str]
-    scope: str
-    ledger: Ledger
-    bytes_per_value: int = 4
-    share_of: str = FLOPS
-
-    @property
-    def measure(self) -> Measure:
-        """What the number measures, whichever ledger it is read off."""
-        if self.dimension == SHARE:
-            return Measure(SHARE, self.components, counted=self.share_of, whole=EVERYTHING)
-        return Measure(self.dimension, self.components, self.scope, self.bytes_per_value)
-
-    @property
-    def true(self) -> Fraction:
-        """The right number, in base units."""
-        return self.measure.of(self.ledger)
-
-
-def diagnose(written: Written, role: Role) -> list[str]:
+def diagnose(written: Written, quantity: Quantity) -> list[str]:
     """Sentences that name the mistakes that give exactly this number, to the digits that were written."""
-    if rounding := _rounding(written, role.true):
+    if rounding := _rounding(written, quantity.value):
         return [rounding]
+    named = explained(written, quantity)
+    return [sentence(_NOUNS[quantity.dimension], named, quantity.case.ledger)] if named else []
+
+
+def explained(written: Written, quantity: Quantity) -> list[Explanation]:
+    """The mistakes that give exactly this number, at most three ways."""
+    measure, ledger = quantity.measure, quantity.case.ledger
     precision = written.step / written.value if written.value else Fraction(1)
-    measure = role.measure
-    mistakes: list[Mistake | Slip] = [
-        *mistakes_in(measure.what),
-        *slips(role.dimension, written.unit, role.ledger, role.bytes_per_value, role.scope),
-    ]
-    named = explanations(measure, role.ledger, mistakes, written.matches, precision)
-    return [sentence(_NOUNS[role.dimension], named, role.ledger)] if named else []
+    of_unit = slips(measure.dimension, written.unit, ledger, measure.bytes_per_value, measure.scope)
+    return explanations(measure, ledger, [*mistakes_in(measure.what), *of_unit], written.matches, precision)
 
 
 def _rounding(written: Written, true: Fraction) -> str | None:

@@ -5,25 +5,47 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from cs336_harness.writeup.plain import Plain, plain
+from cs336_harness.writeup.plain import Plain, code, full_width_as_ascii, plain
+from cs336_harness.writeup.sources import Source
 
 _PART = re.compile(
-    r"^\W*(?:(?:problem|part|question|task|answer|appendix)\W+)?(?:\(([a-e])\)|([a-e])\)|([a-e])\.(?=\s|$))", re.I
+    r"^\W*(?:(?:problem|part|question|task|answer|appendix|问题)\W+)?(?:\(([a-e])\)|([a-e])\)|([a-e])\.(?=\s|$))", re.I
 )
-_PART_IN_HEADING = re.compile(r"\(([a-e])\)|\bpart ([a-e])\b|^\W*([a-e])[.:)](?=\s|$)|^\W*([a-e])\W*$", re.I)
+_PART_IN_HEADING = re.compile(
+    r"\(([a-e])\)|\b(?:part|question|problem) ([a-e])\b|^\W*([a-e])[.:)](?=\s|$)|^\W*([a-e])\W*$", re.I
+)
+_NUMBERED = re.compile(r"^\W*(?:(?:part|question|problem|task|问题)\s*)?([1-5])\b", re.I)
+_TOPICS = (
+    ("e", re.compile(r"context|16,?384|16\s?k\b|longer|上下文|序列长度", re.I)),
+    (
+        "d",
+        re.compile(
+            r"\bsmall\b|\bmedium\b|model sizes?\b|other (?:models|sizes)|different sizes|scal(?:e|ing)\b"
+            r"|不同(?:规模|大小)",
+            re.I,
+        ),
+    ),
+    ("c", re.compile(r"\bmost\b|dominat|which part|bottleneck|breakdown by|最多|哪(?:个|些)?部分|占比", re.I)),
+    ("b", re.compile(r"flops?\b|matrix mult|matmul|multiplies|compute\b|计算量|矩阵乘|浮点", re.I)),
+    ("a", re.compile(r"param|memory|参数|内存|显存", re.I)),
+)
 _ACCOUNTING = re.compile(
     r"transformer[ _-]accounting|(?:transformer|lm)\b.*\baccounting|resource accounting|^accounting", re.I
 )
 _OTHER_ACCOUNTING = re.compile(r"adamw|training|optimi[sz]er", re.I)
-_LONGEST_FILE = 1_000_000
+_OTHER_PROBLEM = re.compile(
+    r"\bproblem\b|\badamw?\b|\(\w+_\w+\)|\b\d+ points?\b|learning[ _-]rate|tokeni[sz]er|\bbpe\b|unicode|ablation"
+    r"|leaderboard"
+    r"|experiments?\b|train_bpe|cross[ _-]entropy|\bsgd\b|generat(?:e|ion)\b",
+    re.I,
+)
 _LONGEST_SENTENCE = 4000
 _LONGEST_INTRODUCTION = 2000
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z(`$*\d~≈])|\u2028|\n")
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z(`$*\d~≈])|(?<=[。！？；])|\u2028(?!\s*[=≈])|\n")
 _SHORTEST_WRAPPED_LINE = 60
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
@@ -71,6 +93,8 @@ class Document:
     """The passages and tables of a write-up, in order."""
 
     blocks: tuple[Passage | TableBlock, ...]
+    source: Source
+    headings: tuple[str, ...] = ()
 
     @property
     def parts(self) -> set[str]:
@@ -78,49 +102,54 @@ class Document:
         return {block.part for block in self.blocks if block.part}
 
 
-def read_text(path: Path) -> str:
-    """The text of a write-up.
-
-    Raises:
-        ValueError: the file cannot be read, is empty, or is no text.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not content.strip():
-        raise ValueError(f"{path} is empty")
-    if b"\0" in content:
-        raise ValueError(f"{path} is binary; the write-up is a Markdown file")
-    if len(content) > _LONGEST_FILE:
-        raise ValueError(f"{path} is {len(content):,} bytes long; a write-up has a few pages")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 text (byte {error.start}); the write-up is a Markdown file") from error
+def read_document(source: Source) -> Document:
+    """The blocks of the part of a text that is about accounting; of the whole text where no heading says so."""
+    tokens = _parsed(source.text)
+    has_letters = any(_letter_of(token) for token in tokens)
+    reader = _Reader(by_topic=not has_letters)
+    blocks = tuple(reader.blocks(_accounting_only(tokens)))
+    return Document(blocks, source, tuple(reader.seen))
 
 
-def read_document(text: str) -> Document:
-    """The blocks of the part of the text that is about accounting; of the whole text where no heading says so."""
-    reader = _Reader()
-    tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    return Document(tuple(reader.blocks(_accounting_only(tokens))))
+def _parsed(text: str) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(text)
+
+
+def _letter_of(token: Token) -> str | None:
+    """The part that a paragraph's beginning, a heading or an indented line names by its letter."""
+    if token.type == "code_block":
+        return next((part for line in token.content.splitlines() if (part := _part_at_start(line))), None)
+    if token.type != "inline":
+        return None
+    return _part_at_start(token.content) or (_part_in_heading(token.content) if len(token.content) < 80 else None)
+
+
+def _part_at_start(text: str) -> str | None:
+    match = _PART.match(full_width_as_ascii(text))
+    return next(group for group in match.groups() if group).lower() if match else None
+
+
+def _part_in_heading(title: str) -> str | None:
+    match = _PART_IN_HEADING.search(full_width_as_ascii(title))
+    return next(group for group in match.groups() if group).lower() if match else None
+
+
+def topic_of(title: str) -> str | None:
+    """The part that a heading or a question is about, by its words."""
+    return next((part for part, pattern in _TOPICS if pattern.search(title)), None)
 
 
 def _accounting_only(tokens: list[Token]) -> list[Token]:
+    """From the heading that names the problem to the next that names another; own headings do not end it."""
     start = level = None
     for index, token in enumerate(tokens):
         if token.type != "heading_open":
             continue
         title = tokens[index + 1].content
-        if (
-            start is not None
-            and level is not None
-            and int(token.tag[1]) <= level
-            and not _PART_IN_HEADING.search(title)
-        ):
-            return tokens[start:index] if not _is_accounting(title) else tokens[start:]
-        if start is None and _is_accounting(title):
+        if start is not None and level is not None and int(token.tag[1]) <= level:
+            if _OTHER_PROBLEM.search(title) and not _is_accounting(title) and not _part_in_heading(title):
+                return tokens[start:index]
+        elif start is None and _is_accounting(title):
             start, level = index, int(token.tag[1])
     return tokens if start is None else tokens[start:]
 
@@ -132,11 +161,13 @@ def _is_accounting(title: str) -> bool:
 class _Reader:
     """Walks the tokens once and remembers where it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_topic: bool) -> None:
+        self.by_topic = by_topic
         self.part: str | None = None
         self.part_level = 7
         self.level = 0
         self.headings: dict[int, str] = {}
+        self.seen: list[str] = []
         self.intro = ""
 
     def blocks(self, tokens: list[Token]) -> Iterator[Passage | TableBlock]:
@@ -152,8 +183,14 @@ class _Reader:
                 end = next(i for i in range(index, len(tokens)) if tokens[i].type == "table_close")
                 yield self._table(tokens[index:end])
                 index = end
+            elif token.type == "code_block" and _is_prose(token.content):
+                yield from self.blocks(_moved(_parsed(_dedented(token.content)), (token.map or [0])[0]))
             elif token.type in ("fence", "code_block"):
                 yield from self._code(token)
+            elif token.type == "html_block" and not token.content.lstrip().startswith("<!--"):
+                yield from self.blocks(_html(token.content, (token.map or [0])[0]))
+            elif token.type == "list_item_open" and self.by_topic and lists == 1:
+                self._enter_item(token, tokens[index + 2].content if index + 2 < len(tokens) else "")
             elif token.type.endswith("list_open"):
                 lists += 1
             elif token.type.endswith("list_close"):
@@ -169,19 +206,26 @@ class _Reader:
     def _enter_heading(self, level: int, title: str) -> None:
         self.headings = {at: text for at, text in self.headings.items() if at < level}
         self.headings[level] = plain(title).text
+        self.seen.append(self.headings[level])
         self.level = level
         self.intro = ""
-        match = _PART_IN_HEADING.search(title)
-        if match:
-            self.part = next(group for group in match.groups() if group).lower()
-            self.part_level = level
+        part = _part_in_heading(title) or (topic_of(title) if self.by_topic and level > 1 else None)
+        if part:
+            self.part, self.part_level = part, level
         elif level <= self.part_level:
             self.part, self.part_level = None, 7
+
+    def _enter_item(self, token: Token, text: str) -> None:
+        """An answer whose parts are numbered 1 to 5: an item is part (a) when it is the first and speaks of that."""
+        if token.info.isdigit() and 1 <= int(token.info) <= 5:
+            part = "abcde"[int(token.info) - 1]
+            if topic_of(text.split("\n")[0]) == part:
+                self.part, self.part_level = part, self.level + 1
 
     def _inline(self, token: Token, *, in_list: bool, quoted: bool) -> Iterator[Passage]:
         raw = _COMMENT.sub(lambda match: "\n" * match.group(0).count("\n"), token.content)
         line = (token.map or [0])[0] + 1
-        match = _PART.match(raw)
+        match = _PART.match(full_width_as_ascii(raw))
         if match:
             self.part = next(group for group in match.groups() if group).lower()
             self.part_level = self.level + 1
@@ -208,13 +252,22 @@ class _Reader:
 
     def _code(self, token: Token) -> Iterator[Passage]:
         line = (token.map or [0])[0] + (2 if token.type == "fence" else 1)
-        for offset, text in enumerate(token.content.splitlines()):
+        pending: list[str] = []
+        for offset, text in enumerate([*token.content.splitlines(), ""]):
             if len(text) > _LONGEST_SENTENCE:
                 raise ValueError(f"has a line of {len(text):,} characters, line {line + offset}; break it up")
+            # A line that goes on with = or + belongs to what the line before it began.
+            if pending and not re.match(r"\s*[=≈+*/]", text):
+                yield from self._code_line(pending, line + offset - len(pending))
+                pending = []
             if text.strip():
-                piece = plain(text.replace("`", ""))
-                content = Plain(piece.text, piece.text)
-                yield Passage(line + offset, content, self.part, self._heading(), self.intro, _label(content))
+                pending.append(text)
+
+    def _code_line(self, lines: list[str], line: int) -> Iterator[Passage]:
+        pieces = [code(text).text for text in lines]
+        wraps = tuple(len("\n".join(pieces[:index])) for index in range(1, len(pieces)))
+        content = Plain(" ".join(pieces), " ".join(pieces))
+        yield Passage(line, content, self.part, self._heading(), self.intro, _label(content), wraps=wraps)
 
     def _table(self, tokens: list[Token]) -> TableBlock:
         line = (tokens[0].map or [0])[0] + 1
@@ -249,3 +302,32 @@ def _label(piece: Plain) -> Plain | None:
         return None
     label = piece.text[: match.end(1)].rstrip()
     return Plain(label, label)
+
+
+def _is_prose(indented: str) -> bool:
+    """Whether an indented block is an answer that was only indented, and no code."""
+    return any(_part_at_start(line) or line.rstrip().endswith(".") for line in indented.splitlines())
+
+
+def _dedented(text: str) -> str:
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
+def _html(content: str, line: int) -> list[Token]:
+    """The tokens of a block of HTML. A row of a table in one line stands on that line."""
+    from cs336_harness.writeup.markup import of_html
+
+    lines = list(of_html(content))
+    places = [int(place.split()[1]) - 1 for _, place in lines]
+    return _moved(_parsed("\n".join(text for text, _ in lines)), line, places)
+
+
+def _moved(tokens: list[Token], by: int, places: list[int] | None = None) -> list[Token]:
+    for token in tokens:
+        if token.map:
+            first, last = token.map
+            if places:
+                first = places[min(first, len(places) - 1)]
+                last = max(first + 1, places[min(last, len(places)) - 1] + 1)
+            token.map = [first + by, last + by]
+    return tokens

@@ -1,157 +1,156 @@
-"""Holds every claim of a write-up against the configuration that the write-up states."""
+"""Every number judged: what it equals among the quantities that may be stated, and what the words around it say.
+
+Numbers name themselves. A number is *right* when it equals a true quantity, to the digits that were written, that the
+words do not contradict. It is *wrong* only where the words say with certainty what it is, and that is another number.
+Anything else is not recognised and counts for nothing: to call a right number wrong is the worst that can happen here.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from cs336_harness.cost.ledger import BLOCK, EVERYTHING, GROUPS, Ledger, components_of, true_ledger
-from cs336_harness.cost.presets import PRESET_NAMES, nearest_multiple_of_64, preset
-from cs336_harness.writeup.claims import Claim, model_named
-from cs336_harness.writeup.configuration import Configuration, row_configurations, sizes_in
-from cs336_harness.writeup.diagnosis import Role, diagnose
+from cs336_harness.cost.ledger import (
+    BLOCK,
+    BYTES,
+    EVERYTHING,
+    FLOPS,
+    GROUPS,
+    LAYER,
+    MODEL,
+    PARAMETERS,
+    RATIO,
+    SHARE,
+    components_of,
+)
+from cs336_harness.cost.quantities import Case, Quantity, quantity
+from cs336_harness.writeup.books import Books, measure
+from cs336_harness.writeup.diagnosis import diagnose, explained
 from cs336_harness.writeup.document import Document, Passage, TableBlock
-from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS, RATIO, SHARE, Written
+from cs336_harness.writeup.evidence import Claim, is_aside
+from cs336_harness.writeup.formulas import values_of
+from cs336_harness.writeup.numbers import Written, find_numbers
+from cs336_harness.writeup.ratios import judge_ratio
 from cs336_harness.writeup.sentences import claims_of_passage
 from cs336_harness.writeup.tables import claims_of_table
+from cs336_harness.writeup.verdicts import RIGHT, UNRECOGNISED, WRONG, Finding
 
 _MOST_NUMBERS = 1000
 
-RIGHT, WRONG, MISSING, UNRECOGNISED = "right", "wrong", "missing", "not recognised"
-
-_TYING = re.compile(r"\btie[ds]?\b|\btying\b|\bshar(?:ed|ing) (?:the )?(?:weights?|matri(?:x|ces)|embedding)", re.I)
-_HALF = re.compile(r"\bbf16\b|\bbfloat16\b|\bfp16\b|\bfloat16\b|\bhalf[\s-]precision\b|\b16[\s-]bit\b", re.I)
-_WHOLE = re.compile(r"\btotal\b|\boverall\b|\bforward pass\b|\bmodel\b|\baltogether\b|\bin all\b", re.I)
-_OTHER_STATE = re.compile(
-    r"\badam\w*|\boptimi[sz]er|\bgradients?\b|\bmoments?\b|\bactivations?\b|\btraining\b|\bbackward\b", re.I
+_TYING = re.compile(
+    r"\btie[ds]?\b|\btying\b|\bshar(?:ed|ing) (?:the )?(?:weights?|matri(?:x|ces)|embedding)|绑定|共享", re.I
 )
+_HALF = re.compile(
+    r"\bbf16\b|\bbfloat16\b|\bfp16\b|\bfloat16\b|\bhalf[\s-]precision\b|\b16[\s-]bit\b|\b(?:2|two) bytes\b", re.I
+)
+_WHOLE = re.compile(r"\btotal\b|\boverall\b|\bforward pass\b|\bmodel\b|\baltogether\b|\bin all\b|总|共", re.I)
+_UNCHANGED = "It is the number at {length:,} positions, and at {longer:,} it is another one."
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
-    """One number and what became of it: what it was held against, and the mistakes that fit, if any does."""
+def read_claims(document: Document) -> list[Claim]:
+    """Every number of a document that says something about cost, with what stands around it.
 
-    claim: Claim
-    verdict: str
-    role: Role | None
-    hints: tuple[str, ...] = ()
-
-    @property
-    def line(self) -> int:
-        """The line of the write-up that the number stands on."""
-        return self.claim.line
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Books:
-    """The ledgers that a write-up's parts speak of."""
-
-    configuration: Configuration
-    main: Ledger
-    long: Ledger
-    models: dict[str, Ledger]
-
-    def of(self, claim: Claim) -> list[Ledger]:
-        if claim.model is not None and claim.model != "xl":
-            return [self.models[claim.model]]
-        if claim.part == "d" and claim.model is None:
-            return list(self.models.values())
-        if claim.part == "e":
-            if claim.length == self.main.sequence_length:
-                return [self.main]
-            return [self.long] if claim.length else [self.long, self.main]
-        return [self.main]
+    Raises:
+        ValueError: there are more than a person writes.
+    """
+    claims: list[Claim] = []
+    for block in document.blocks:
+        claims += claims_of_table(block) if isinstance(block, TableBlock) else claims_of_passage(block)
+        if len(claims) > _MOST_NUMBERS:
+            raise ValueError(f"holds more than {_MOST_NUMBERS:,} numbers; a written answer has at most a few hundred")
+    return claims
 
 
-def judge_claims(document: Document, configuration: Configuration) -> list[Finding]:
-    """A finding for every number that says something about cost."""
-    books = _books(document, configuration)
-    claims = list(_claims(document))
-    has_parts = bool(document.parts)
+def judge_claims(claims: Sequence[Claim], books: Books, has_parts: bool) -> list[Finding]:
+    """A finding for every claim."""
     findings = [_judge(claim, books, has_parts) for claim in claims]
-    return [_settled(finding, findings) for finding in findings]
+    findings = _totals_of_tables(findings, books)
+    findings = _subtotals(findings, books)
+    findings = _unchanged(findings, books)
+    return [_named(finding, findings) for finding in findings]
 
 
-def _claims(document: Document) -> Iterator[Claim]:
-    read = 0
+def numbers_that_name_themselves(document: Document) -> list[Written]:
+    """The long numbers of a document."""
+    texts: list[str] = []
     for block in document.blocks:
-        for claim in claims_of_table(block) if isinstance(block, TableBlock) else claims_of_passage(block):
-            if claim.dimension != RATIO or claim.part == "e":
-                read += 1
-                yield claim
-            if read > _MOST_NUMBERS:
-                raise ValueError(
-                    f"holds more than {_MOST_NUMBERS:,} numbers; a written answer has at most a few hundred"
-                )
+        if isinstance(block, Passage):
+            texts.append(block.content.text)
+        else:
+            texts += (cell.text for row in block.rows for cell in row.cells)
+    return [number for text in texts for number in find_numbers(text) if number.names_itself]
 
 
-def _books(document: Document, configuration: Configuration) -> _Books:
-    shape = configuration.shape
-    length = shape.context_length
-    long = _long_length(document) or 16 * length
-    return _Books(
-        configuration,
-        true_ledger(shape, configuration.batch_size, length),
-        true_ledger(shape, configuration.batch_size, long),
-        _models(document, configuration),
-    )
-
-
-def _long_length(document: Document) -> int | None:
-    for block in document.blocks:
-        if block.part == "e" and isinstance(block, Passage):
-            for text in re.findall(r"\b\d{1,3},\d{3}\b|\b\d{4,6}\b", block.content.text):
-                length = int(text.replace(",", ""))
-                if length >= 2048 and length & (length - 1) == 0:
-                    return length
-    return None
-
-
-def _models(document: Document, configuration: Configuration) -> dict[str, Ledger]:
-    main = configuration.shape
-    stated: dict[str, dict[str, int]] = {}
-    for block in document.blocks:
-        if isinstance(block, TableBlock):
-            for name, sizes in row_configurations(block).items():
-                if model := model_named(name):
-                    stated.setdefault(model, {}).update(sizes)
-        elif block.part == "d" and (model := model_named(block.content.text)):
-            stated.setdefault(model, {}).update(sizes_in(block.content.text))
-    models = {}
-    for name in PRESET_NAMES:
-        model = name.removeprefix("gpt2-")
-        shape = preset(name).replace(vocab_size=main.vocab_size, context_length=main.context_length)
-        shape = shape.replace(d_ff=_d_ff_by_the_same_rule(main.d_ff, main.d_model, shape.d_model))
-        sizes = {key: value for key, value in stated.get(model, {}).items() if key != "batch_size"}
-        if "num_heads" in sizes:
-            sizes.setdefault("num_kv_heads", sizes["num_heads"])
-        shape = main if model == "xl" else shape.replace(**sizes, tie_embeddings=main.tie_embeddings)
-        models[model] = true_ledger(shape, configuration.batch_size, shape.context_length)
-    return models
-
-
-def _d_ff_by_the_same_rule(d_ff: int, d_model: int, other: int) -> int:
-    if d_ff == 4 * d_model:
-        return 4 * other
-    return nearest_multiple_of_64(8 * other, 3)
-
-
-def _judge(claim: Claim, books: _Books, has_parts: bool) -> Finding:
+def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
     if claim.dimension == RATIO:
-        return _judge_ratio(claim, books)
-    number = _as_share(claim.number) if claim.dimension == SHARE and claim.number.dimension is None else claim.number
-    claim = dataclasses.replace(claim, number=number)
-    roles = _roles(claim, books)
-    for role in roles:
-        if number.matches(role.true):
+        return judge_ratio(claim, books)
+    if claim.dimension == SHARE and claim.number.dimension is None:
+        claim = dataclasses.replace(claim, number=_as_share(claim.number))
+    number = claim.number
+    said = _roles(claim, books)
+    for role in said:
+        if number.matches(role.value):
             return Finding(claim, RIGHT, role)
-    if not roles or not _answerable(claim, has_parts):
-        return Finding(claim, UNRECOGNISED, None)
-    nearest = min(roles, key=lambda role: _distance(number.value, role.true))
+    equal = books.equal_to(number)
+    by_formula = _formula_says(claim, books)
+    if by_formula is not None:
+        return Finding(claim, WRONG, by_formula)
+    if not (said and claim.certain and _answerable(claim, has_parts)):
+        return _without_label(claim, said, equal)
+    nearest = _likeliest(said, number)
+    excuse = next((role for role in equal if _excused(claim, role, said, books)), None)
+    if excuse is not None:
+        return Finding(claim, RIGHT if number.names_itself else UNRECOGNISED, excuse)
     return Finding(claim, WRONG, nearest)
+
+
+def _likeliest(said: Sequence[Quantity], number: Written) -> Quantity:
+    """Which of the quantities that the words allow a wrong number was meant to be."""
+    unchanged = (role for role in said if (shorter := _at_own_length(role)) and number.matches(shorter.value))
+    return next(unchanged, None) or min(said, key=lambda role: _distance(number.value, role.value))
+
+
+def _at_own_length(role: Quantity) -> Quantity | None:
+    """The same at the context length of the model, where another length is asked for."""
+    case = dataclasses.replace(role.case, sequence_length=role.case.shape.context_length)
+    return quantity(role.measure, case) if case != role.case and role.before is None else None
+
+
+def _without_label(claim: Claim, said: list[Quantity], equal: list[Quantity]) -> Finding:
+    """A number whose words are not understood: right when it names itself, wrong when a mistake's number does."""
+    number = claim.number
+    if equal and number.names_itself:
+        return Finding(claim, RIGHT, equal[0])
+    if said and not equal and number.names_itself and _speaks_of_the_answer(claim):
+        for role in said:
+            named = explained(number, role)
+            if named and len(named[0]) == 1 and not _is_a_part(role, number):
+                return Finding(claim, WRONG, role)
+    return Finding(claim, UNRECOGNISED, None)
+
+
+def _speaks_of_the_answer(claim: Claim) -> bool:
+    return bool(claim.readings) and claim.dimension is not None and not is_aside(claim.context)
+
+
+def _is_a_part(role: Quantity, number: Written) -> bool:
+    return number.value < role.value / 2
+
+
+def _excused(claim: Claim, role: Quantity, said: Sequence[Quantity], books: Books) -> bool:
+    """Whether a true quantity that a number equals may be what was meant, though the words were read as another.
+
+    Which of GPT-2's sizes is meant, and at which length, is open where the words name none; all else they have named.
+    """
+    case = role.case
+    if (claim.models or case not in books.models.values()) and all(case.shape != other.case.shape for other in said):
+        return False
+    if claim.lengths and all(case.sequence_length != other.case.sequence_length for other in said):
+        return False
+    return any(role.measure == other.measure for other in said)
 
 
 def _as_share(number: Written) -> Written:
@@ -160,25 +159,36 @@ def _as_share(number: Written) -> Written:
     return dataclasses.replace(number, value=number.value / 100, step=(number.step or Fraction(1)) / 100)
 
 
-def _roles(claim: Claim, books: _Books) -> list[Role]:
-    dimensions = [claim.dimension] if claim.dimension else [PARAMETERS, FLOPS]
+def _roles(claim: Claim, books: Books) -> list[Quantity]:
+    dimensions = [claim.dimension] if claim.dimension else [PARAMETERS, FLOPS, BYTES]
     sizes = [books.configuration.bytes_per_value]
     if _HALF.search(claim.context) and 2 not in sizes:
         sizes.append(2)
-    roles: list[Role] = []
-    for ledger in books.of(claim):
-        for variant in _tied_variants(claim, ledger):
+    roles: list[Quantity] = []
+    for case in _cases(claim, books):
+        for variant in _tied_variants(claim, case, books):
             for dimension in dimensions:
                 for components in _readings(claim):
                     roles += _roles_of(claim, components, dimension, variant, sizes)
     return roles
 
 
+def _cases(claim: Claim, books: Books) -> list[Case]:
+    models = sorted(claim.models, key="smalxl".find) or ([None] if claim.part != "d" else [*books.models])
+    lengths: Sequence[int | None] = sorted(claim.lengths) if claim.lengths else [None]
+    if claim.part == "e":
+        both = [books.long_length, books.main.sequence_length]
+        lengths = both if not claim.lengths or claim.before_and_after else sorted(claim.lengths)
+    elif claim.lengths:
+        lengths = [*lengths, None] if claim.before_and_after else lengths
+    return [books.at(model, length) for model in models for length in lengths]
+
+
 def _readings(claim: Claim) -> list[frozenset[str]]:
     readings = list(claim.readings) or ([] if claim.dimension == SHARE else [EVERYTHING])
     if not claim.readings and claim.dimension == SHARE and claim.part in ("c", "d", "e"):
         readings = [*GROUPS.values(), EVERYTHING]
-    if claim.table is None and _loose(claim) and EVERYTHING not in readings:
+    if claim.table is None and claim.dimension != SHARE and _loose(claim) and EVERYTHING not in readings:
         readings.append(EVERYTHING)
     if claim.each and readings:
         readings += [frozenset((component,)) for component in sorted(readings[0])]
@@ -194,93 +204,186 @@ def _about_tying(claim: Claim) -> bool:
 
 def _loose(claim: Claim) -> bool:
     """Whether a sentence that names components may still speak of the whole."""
-    return not claim.firm or BLOCK in claim.readings or (not claim.label and bool(_WHOLE.search(claim.context)))
+    return not claim.certain or BLOCK in claim.readings or (not claim.label and bool(_WHOLE.search(claim.context)))
 
 
-def _roles_of(claim: Claim, components: frozenset[str], dimension: str, ledger: Ledger, sizes: list[int]) -> list[Role]:
-    counted = components_of(dimension, components)
-    if not counted:
+def _roles_of(claim: Claim, components: frozenset[str], dimension: str, case: Case, sizes: list[int]) -> list[Quantity]:
+    if not components_of(dimension if dimension != SHARE else None, components):
         return []
     if dimension == SHARE:
-        kinds = [PARAMETERS, FLOPS] if re.search(r"\bparam", claim.context, re.I) else [FLOPS]
-        return [Role(SHARE, components_of(kind, components), "model", ledger, share_of=kind) for kind in kinds]
-    scopes = ["model"]
-    if counted <= BLOCK:
-        scopes = [scope for scope in ("model", "layer") if scope in claim.scopes]
+        kinds = [PARAMETERS, FLOPS] if re.search(r"\bparam|参数", claim.context, re.I) else [FLOPS]
+        scopes = [MODEL, LAYER] if components <= BLOCK and (claim.of_block or claim.scopes == {LAYER}) else [MODEL]
+        kinds = [kind for kind in kinds if components_of(kind, components)]
+        return [quantity(measure(SHARE, components, scope, counted=kind), case) for kind in kinds for scope in scopes]
+    counted = components_of(dimension, components)
+    scopes = [scope for scope in (MODEL, LAYER) if scope in claim.scopes] if counted <= BLOCK else [MODEL]
     bytes_each = sizes if dimension == BYTES else sizes[:1]
-    return [Role(dimension, counted, scope, ledger, size) for scope in scopes for size in bytes_each]
+    return [quantity(measure(dimension, counted, scope, size), case) for scope in scopes for size in bytes_each]
 
 
-def _tied_variants(claim: Claim, ledger: Ledger) -> list[Ledger]:
+def _tied_variants(claim: Claim, case: Case, books: Books) -> list[Case]:
     if claim.dimension not in (PARAMETERS, BYTES, None) or not _about_tying(claim):
-        return [ledger]
-    shape = ledger.shape.replace(tie_embeddings=not ledger.shape.tie_embeddings)
-    return [ledger, true_ledger(shape, ledger.batch_size, ledger.sequence_length)]
+        return [case]
+    return [case, books.other_tying]
 
 
 def _answerable(claim: Claim, has_parts: bool) -> bool:
     """Whether a number that fits nothing is a wrong answer, and not a remark about something else."""
-    outside = has_parts and claim.part is None
-    if claim.dimension is None or ((outside or (claim.in_list and claim.label)) and not claim.firm):
+    if claim.dimension is None or (has_parts and claim.part is None and not claim.readings):
         return False
     if claim.dimension == BYTES and claim.number.value < 1000:
         return False
-    if claim.table is None and _OTHER_STATE.search(claim.context):
+    if claim.part == "d" and not claim.models:
         return False
-    if claim.dimension == SHARE or claim.part in ("d", "e"):
-        return claim.firm and (claim.part != "d" or claim.model is not None)
-    if claim.number.value < 100_000 and not claim.firm:
-        return False
-    return claim.firm or claim.dimension in (PARAMETERS, BYTES, FLOPS)
+    if not claim.readings:
+        return claim.number.dimension in (PARAMETERS, BYTES, FLOPS) and claim.number.value >= 100_000
+    return claim.number.dimension is not None or claim.table is not None or claim.number.value >= 100_000
 
 
-def _judge_ratio(claim: Claim, books: _Books) -> Finding:
-    number = claim.number
-    longer = Fraction(books.long.sequence_length, books.main.sequence_length)
-    total = Fraction(books.long.amount(FLOPS, EVERYTHING, "model"), books.main.amount(FLOPS, EVERYTHING, "model"))
-    if any(number.matches(ratio) for ratio in (total, longer, longer**2)):
-        return Finding(claim, RIGHT, None)
-    return Finding(claim, UNRECOGNISED, None)
+def _formula_says(claim: Claim, books: Books) -> Quantity | None:
+    """The true quantity that the expression before a number is, where it is one and the number is not its value."""
+    if not claim.formula or not re.search(r"[A-Za-z\d)²³]\s*[*×·^+\s]?\s*[A-Za-z\d(]", claim.formula):
+        return None
+    case = books.main
+    parameters = int(case.ledger.amount(PARAMETERS, EVERYTHING))
+    values = values_of(claim.formula, case.shape, case.sequence_length, case.batch_size, parameters)
+    layers = case.shape.num_layers
+    near = (1, layers, Fraction(1, layers), 2, 4, Fraction(1, 2))
+    if any(claim.number.matches(value * factor) for value in values for factor in near):
+        return None
+    for value in sorted(values):
+        if value < 100_000 or not _same_magnitude(value, claim.number.value):
+            continue
+        exact = Written("", value, Fraction(0), claim.dimension, "", 0, 0, working=False)
+        if roles := books.equal_to(exact):
+            return roles[0]
+    return None
 
 
-def _settled(finding: Finding, findings: list[Finding]) -> Finding:
-    """The finding with its mistake named. A column is about one block or about all: its other rows say which."""
-    role = finding.role
-    if role is None:
-        return finding
-    if finding.claim.column is not None and len(finding.claim.scopes) == 2 and role.components <= BLOCK:
-        scope = _scope_of_column(finding, findings)
-        if scope is not None and scope != role.scope:
-            role = dataclasses.replace(role, scope=scope)
-            finding = dataclasses.replace(finding, verdict=WRONG, role=role)
-    if finding.verdict != WRONG:
-        return finding
-    return dataclasses.replace(finding, hints=tuple(_hints(finding, role)))
+def _same_magnitude(one: Fraction, other: Fraction) -> bool:
+    return other > 0 and Fraction(1, 20) < one / other < 20
+
+
+def _totals_of_tables(findings: list[Finding], books: Books) -> list[Finding]:
+    """A total of rows that are right for one block is the block's."""
+    settled = []
+    for finding in findings:
+        role, claim = finding.quantity, finding.claim
+        if role is not None and claim.table is not None and claim.column is not None and len(claim.scopes) == 2:
+            scope = _scope_of_column(finding, findings)
+            if (
+                scope is not None
+                and role.measure.components <= BLOCK
+                and scope != role.measure.scope
+                and finding.verdict == RIGHT
+            ):
+                other = dataclasses.replace(role.measure, scope=scope)
+                if role.dimension != SHARE and claim.certain and claim.readings[:1] != (EVERYTHING,):
+                    finding = dataclasses.replace(finding, verdict=WRONG, quantity=quantity(other, role.case))
+        settled.append(finding)
+    return settled
 
 
 def _scope_of_column(finding: Finding, findings: list[Finding]) -> str | None:
     """The scope that most of the other right rows of a number's column have, where the labels leave it open."""
     scopes = [
-        other.role.scope
+        other.quantity.measure.scope
         for other in findings
         if other is not finding
         and (other.claim.table, other.claim.column) == (finding.claim.table, finding.claim.column)
         and other.verdict == RIGHT
-        and other.role is not None
+        and other.quantity is not None
         and len(other.claim.scopes) == 2
-        and other.role.components <= BLOCK
+        and other.components <= BLOCK
     ]
     most = max(set(scopes), key=scopes.count) if scopes else None
     return most if most and 2 * scopes.count(most) > len(scopes) and len(scopes) > 1 else None
 
 
-def _hints(finding: Finding, role: Role) -> list[str]:
+def _subtotals(findings: list[Finding], books: Books) -> list[Finding]:
+    """A "total" that is a true part of the whole is a subtotal, where the whole is stated as well."""
+    stated = [finding.quantity for finding in findings if finding.verdict == RIGHT and finding.quantity is not None]
+
+    def settled(finding: Finding) -> Finding:
+        role = finding.quantity
+        if role is None or finding.claim.dimension == RATIO:
+            return finding
+        equal = books.equal_to(finding.claim.number) if finding.claim.number.names_itself else []
+        if finding.verdict == WRONG and equal and _is_whole(role) and role in stated:
+            return dataclasses.replace(finding, verdict=RIGHT, quantity=equal[0])
+        if (
+            finding.verdict == RIGHT
+            and role is not None
+            and _claims_the_whole(finding)
+            and role.measure.components == BLOCK - {"ln1", "ln2"}
+        ):
+            whole = quantity(measure(FLOPS, EVERYTHING, MODEL), role.case)
+            if role.measure.scope == MODEL and whole not in stated:
+                return dataclasses.replace(finding, verdict=WRONG, quantity=whole)
+        return finding
+
+    return [settled(finding) for finding in findings]
+
+
+def _is_whole(role: Quantity) -> bool:
+    return role.measure.components == components_of(role.measure.what, EVERYTHING)
+
+
+def _claims_the_whole(finding: Finding) -> bool:
+    claim = finding.claim
+    return (
+        claim.certain
+        and claim.readings[:1] == (EVERYTHING,)
+        and claim.table is not None
+        and LAYER not in _scopes_in_label(claim)
+    )
+
+
+def _scopes_in_label(claim: Claim) -> set[str]:
+    return {LAYER} if re.search(r"\b(?:blocks?|layers?)\b|块|层", claim.context, re.I) else set()
+
+
+def _unchanged(findings: list[Finding], books: Books) -> list[Finding]:
+    """Part (e) with nothing but the numbers of the shorter context: they were never worked out."""
+    of_e = [finding for finding in findings if finding.claim.part == "e" and finding.claim.dimension in (FLOPS, SHARE)]
+    judged = [finding for finding in of_e if finding.verdict == RIGHT and finding.quantity is not None]
+    if not judged or any(finding.quantity and finding.quantity.case != books.main for finding in judged):
+        return findings
+    if any(finding.claim.before_and_after or finding.claim.lengths for finding in judged):
+        return findings
+
+    def settled(finding: Finding) -> Finding:
+        role = finding.quantity
+        if finding in judged and finding.claim.certain and role is not None:
+            longer = quantity(role.measure, books.long)
+            if not finding.claim.number.matches(longer.value):
+                return dataclasses.replace(finding, verdict=WRONG, quantity=longer)
+        return finding
+
+    return [settled(finding) for finding in findings]
+
+
+def _named(finding: Finding, findings: list[Finding]) -> Finding:
+    """The finding with its mistake named."""
+    role = finding.quantity
+    if finding.verdict != WRONG or role is None or finding.hints:
+        return finding
+    return dataclasses.replace(finding, hints=tuple(_hints(finding, role)))
+
+
+def _hints(finding: Finding, role: Quantity) -> Iterator[str]:
     number = finding.claim.number
     if number.unit.endswith("MACs"):
         as_flops = dataclasses.replace(number, value=number.value / 2, step=number.step / 2)
-        if as_flops.matches(role.true):
-            return ["These are FLOPs called MACs; a multiply-add is two FLOPs."]
-    return diagnose(number, role)
+        if as_flops.matches(role.value):
+            yield "These are FLOPs called MACs; a multiply-add is two FLOPs."
+            return
+    shorter = _at_own_length(role)
+    if shorter is not None and number.matches(shorter.value):
+        length, longer = shorter.case.sequence_length, role.case.sequence_length
+        yield _UNCHANGED.format(length=length, longer=longer)
+        return
+    yield from diagnose(number, role)
 
 
 def _distance(value: Fraction, true: Fraction) -> float:

@@ -8,8 +8,6 @@ from fractions import Fraction
 
 from cs336_harness.cost.ledger import BYTES, FLOPS, PARAMETERS, RATIO, SHARE
 
-OTHER = "other"
-
 _PREFIXES = {
     **dict.fromkeys(("k", "K", "kilo", "Kilo"), 10**3),
     **dict.fromkeys(("M", "mega", "Mega"), 10**6),
@@ -37,22 +35,33 @@ _WORDS = {
     "b": 10**9,
     "T": 10**12,
     "P": 10**15,
+    "万": 10**4,
+    "百万": 10**6,
+    "亿": 10**8,
+    "十亿": 10**9,
+    "万亿": 10**12,
 }
 
 _SI = "|".join(sorted(_PREFIXES, key=len, reverse=True))
 _UNIT = (
-    rf"(?:(?P<flops_prefix>{_SI})?[- ]?(?:FLOPs?|FLOPS|flops?|Flops?|floating[- ]point operations?)(?![A-Za-z])"
+    rf"(?:(?P<flops_prefix>{_SI})?[- ]?(?:FLOPs?|FLOPS|flops?|Flops?|floating[- ]point operations?"
+    rf"|operations?)(?![A-Za-z])"
+    r"|(?P<han_flops>次?(?:浮点)?运算)"
     rf"|(?P<f_prefix>[MGTP])F(?![A-Za-z])"
     rf"|(?P<macs_prefix>{_SI})?(?P<macs>MACs?|macs?|multiply[- ]?(?:adds?|accumulates?))(?![A-Za-z])"
     r"|(?P<binary>[kKMGTP])i(?:B|bytes?)(?![A-Za-z])|(?P<binary_word>kibi|mebi|gibi|tebi)bytes?"
     r"|(?P<decimal>[kKMGTP])(?:B|bytes?|b)(?![A-Za-z])|(?P<decimal_word>kilo|mega|giga|tera)bytes?"
-    r"|(?P<bytes>bytes?)(?![A-Za-z])|(?P<bits>bits?)(?![A-Za-z])"
+    r"|(?P<bytes>bytes?(?![A-Za-z])|个?字节)|(?P<bits>bits?)(?![A-Za-z])"
+    r"|(?P<han_parameters>个?(?:可训练)?(?:的)?参数)"
     r"|(?P<parameters>(?:(?:trainable|learnable|model|total|unique|float32|[Ff][Pp]32|of the|more|fewer)"
     r"\s+){0,3}(?:[Pp]arams?|[Pp]arameters?|[Ww]eights)(?![A-Za-z]))"
     r"|(?P<percent>%|percent(?:age points?)?|per ?cent|pct)"
-    r"|(?P<ratio>times(?![A-Za-z])|-?\s?fold(?![A-Za-z])|×(?!\s*[\d(A-Za-z])|[xX](?![\w×])(?!\s*[\d(])))"
+    r"|(?P<ratio>times(?![A-Za-z])|倍|-?\s?fold(?![A-Za-z])|×(?!\s*[\d(A-Za-z])|[xX](?![\w×])(?!\s*[\d(])))"
 )
-_SCALE = r"(?:(?P<scale>thousand|million|billion|trillion|quadrillion|mn|bn|tn|[kKMGBTPmb](?![A-Za-z0-9]))(?:\s|-)?\s?)"
+_SCALE = (
+    r"(?:(?P<scale>万亿|十亿|百万|亿|万|thousand|million|billion|trillion|quadrillion"
+    r"|mn|bn|tn|[kKMGBTPmb](?![A-Za-z0-9]))(?:\s|-)?\s?)"
+)
 _NEAR = 60
 """How many characters around a number may say what it is: "about", "factor of", an operator."""
 
@@ -71,10 +80,20 @@ _SCALE_ALONE = re.compile(rf"[\s~]?{_SCALE}")
 _HEADER_UNIT = re.compile(rf"(?<![A-Za-z]){_SCALE}?{_UNIT}")
 _HEADER_SCALE = re.compile(rf"\((?:in )?{_SCALE}s?\)|\bin {_SCALE}s\b".replace("?P<scale>", "", 1))
 _APPROXIMATE = re.compile(
-    r"(?:≈|~|about|approximately|approx\.?|around|roughly|some|nearly|almost|ca\.?|circa)\s*$", re.IGNORECASE
+    r"(?:≈|~|about|approximately|approx\.?|around|roughly|some|nearly|almost|ca\.?|circa|约|大约|近|≃)\s*$",
+    re.IGNORECASE,
 )
 _RATIO_BEFORE = re.compile(
     r"(?:factor of|(?:^|[^\w\s)])\s*[×x]|(?<=[A-Za-z] )×)\s*(?:about|roughly|approximately|≈|~)?\s*$", re.IGNORECASE
+)
+
+
+_RATE = re.compile(r"\s?(?:/\s?s(?:ec(?:ond)?)?(?![A-Za-z])|per second|每秒)")
+_BOUND = re.compile(
+    r"(?:less than|under|below|fewer than|at most|up to|more than|over|above|at least|greater than|exceed(?:s|ing)?"
+    r"|beyond|[<>≤≥≪≫]"
+    r"|不到|超过|小于|大于|至少|至多|不足)\s*(?:about|roughly|the)?\s*$",
+    re.IGNORECASE,
 )
 
 
@@ -93,7 +112,8 @@ class Written:
 
     ``value`` is in base units (parameters, bytes, FLOPs, a share of one, a ratio); ``step`` is what one in the last
     written digit is worth, 0 for a number that was written out exactly. ``dimension`` is None when no unit says it.
-    ``working`` marks an operand of a sum or product, which is no answer.
+    ``working`` marks an operand of a sum or product, which is no answer; ``rate`` a unit per second, and ``bound`` a
+    limit such as "less than 1 %", which states no value.
     """
 
     text: str
@@ -104,6 +124,13 @@ class Written:
     start: int
     end: int
     working: bool
+    rate: bool = False
+    bound: bool = False
+
+    @property
+    def names_itself(self) -> bool:
+        """Whether so many digits were written that a quantity equal to it is the quantity that was meant."""
+        return self.value >= 10**6 and self.step * 20_000 <= self.value
 
     def matches(self, true: Fraction | int) -> bool:
         """Whether this is the true value, rounded to the digits that were written and no further."""
@@ -190,7 +217,9 @@ def _make(text: str, span: tuple[int, int], value: Fraction, step: Fraction, uni
         r"\s*/\s*[A-Za-z]", rest
     )
     working = working or (unit.dimension != RATIO and bool(re.search(r"(?:[×*·/^+]|[\d)]\s*[xX-])\s*\(?\s*$", before)))
-    return Written(text[span[0] : span[1]].strip(), value, step, unit.dimension, unit.name, *span, working)
+    rate = unit.dimension == FLOPS and bool(_RATE.match(rest))
+    bound = bool(_BOUND.search(before))
+    return Written(text[span[0] : span[1]].strip(), value, step, unit.dimension, unit.name, *span, working, rate, bound)
 
 
 def _mantissa(text: str) -> tuple[Fraction, int]:
@@ -207,11 +236,11 @@ def _unit(match: re.Match[str]) -> Unit:
     groups = {name: value for name, value in match.groupdict().items() if value is not None}
     scale = Fraction(_WORDS.get(groups.get("scale", ""), 1))
     matched = match.group(0)
-    if any(name in groups for name in ("flops_prefix", "f_prefix")) or re.search(r"(?i)flops?|floating", matched):
+    if any(name in groups for name in ("flops_prefix", "f_prefix")) or re.search(
+        r"(?i)flops?|floating|operation|运算", matched
+    ):
         prefix = groups.get("flops_prefix") or groups.get("f_prefix") or ""
-        rate = re.match(r"\s?(?:/\s?s|per second|/sec)", match.string[match.end() :])
-        name = f"{prefix[0].upper() if prefix else ''}FLOPs"
-        return Unit(OTHER if rate else FLOPS, scale * _PREFIXES.get(prefix, 1), name)
+        return Unit(FLOPS, scale * _PREFIXES.get(prefix, 1), f"{prefix[0].upper() if prefix else ''}FLOPs")
     if "macs" in groups:
         prefix = groups.get("macs_prefix", "")
         return Unit(FLOPS, 2 * scale * _PREFIXES.get(prefix, 1), f"{prefix[:1].upper()}MACs")
@@ -225,7 +254,7 @@ def _unit(match: re.Match[str]) -> Unit:
         return Unit(BYTES, scale, "bytes")
     if "bits" in groups:
         return Unit(BYTES, scale / 8, "bits")
-    if "parameters" in groups:
+    if "parameters" in groups or "han_parameters" in groups:
         return Unit(PARAMETERS, scale, "parameters")
     if "percent" in groups:
         return Unit(SHARE, scale / 100, "%")

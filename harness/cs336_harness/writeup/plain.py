@@ -16,7 +16,8 @@ _FORMULA = re.compile(
 )
 
 _WRAPPERS = re.compile(
-    r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mathsf|operatorname|boxed|emph|underline|mbox|bm|d?frac(?=\{[^{}]*\}$))"
+    r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mathsf|operatorname|boxed|emph|underline|mbox|bm"
+    r"|d?frac(?=\{[^{}]*\}$))"
     r"\s*\{([^{}]*)\}"
 )
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
@@ -36,7 +37,9 @@ _LATEX = (
 )
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀ", "0123456789+-T")
-_FULL_WIDTH = str.maketrans("（），：；＝％～", "(),:;=%~")
+_FULL_WIDTH = str.maketrans("（），：；＝％～＋×－／｜　", "(),:;=%~+×-/| ")
+_FULL_WIDTH_DIGITS = str.maketrans("０１２３４５６７８９．", "0123456789.")
+_HAN = r"[\u4e00-\u9fff]"
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 
@@ -53,6 +56,7 @@ class Plain:
 
 def plain(raw: str) -> Plain:
     """The plain form of raw inline Markdown."""
+    raw = _spaced(raw)
     texts: list[str] = []
     words: list[str] = []
     position = 0
@@ -67,6 +71,26 @@ def plain(raw: str) -> Plain:
         position = match.end()
     piece = _plain_prose(raw[position:])
     return Plain("".join([*texts, piece]), "".join([*words, piece]))
+
+
+def code(raw: str) -> Plain:
+    """The plain form of a line of code, where ``**`` is a power and an underscore is part of a name."""
+    text = _characters(_spaced(re.sub(r"\b10\s*\*\*\s*(?=-?\d)", "10^", raw.replace("`", ""))))
+    text = re.sub(r"(?<=\d)_(?=\d{3}(?!\d))", ",", text)
+    return Plain(text, text)
+
+
+def full_width_as_ascii(text: str) -> str:
+    """The text with the punctuation of Chinese typesetting written as in English; no place in it moves."""
+    return text.translate(_FULL_WIDTH)
+
+
+def _spaced(raw: str) -> str:
+    """A space between Han characters and letters, digits or marks, so that a word is a word in either script."""
+    if not re.search(_HAN, raw):
+        return raw
+    raw = raw.translate(_FULL_WIDTH_DIGITS)
+    return re.sub(rf"(?<={_HAN})(?=[A-Za-z0-9$~≈`])|(?<=[A-Za-z0-9%$`²])(?={_HAN})", " ", raw)
 
 
 def _is_formula(piece: str) -> bool:

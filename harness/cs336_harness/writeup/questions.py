@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from cs336_harness.cost.ledger import BLOCK, EVERYTHING, GROUPS, MATMULS, components_of, true_ledger
+from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, GROUPS, MATMULS, PARAMETERS, components_of
 from cs336_harness.cost.units import grouped, percent
-from cs336_harness.writeup.configuration import Configuration, read_configuration
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.writeup.books import Books, open_books
+from cs336_harness.writeup.configuration import Configuration, possible_configurations
 from cs336_harness.writeup.consequences import added_up, in_the_model, multiply_lines, partition, with_consequences
-from cs336_harness.writeup.document import Document, Passage, read_document, read_text
-from cs336_harness.writeup.judging import MISSING, RIGHT, UNRECOGNISED, WRONG, Finding, judge_claims
-from cs336_harness.writeup.mentions import find_mentions
-from cs336_harness.writeup.numbers import BYTES, FLOPS, PARAMETERS
+from cs336_harness.writeup.derivation import judge_derivation, judge_self_test
+from cs336_harness.writeup.document import Document, Passage, read_document
+from cs336_harness.writeup.judging import judge_claims, numbers_that_name_themselves, read_claims
+from cs336_harness.writeup.lexicon import find_mentions
+from cs336_harness.writeup.ratios import judge_trends
+from cs336_harness.writeup.sources import Source, read_source, source_of_text
+from cs336_harness.writeup.verdicts import LEFT_OUT, MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
 
 QUESTIONS: dict[str, str] = {
     "a.parameters": "(a) trainable parameters in total",
@@ -23,12 +29,17 @@ QUESTIONS: dict[str, str] = {
     "b.total": "(b) FLOPs of one forward pass",
     "b.sum": "(b) the lines add up to the total",
     "c.largest": "(c) what costs most",
+    "derivation": "closed forms of the derivation",
+    "self_test": "self-test",
+    "d": "(d) smaller and larger models",
+    "e": "(e) a longer context",
     "numbers": "every other number",
 }
-"""Id -> title of everything that is asked; (d) and (e) are judged under ``numbers`` and may be left out."""
+"""Id -> title of all that is asked. (d) and (e) may be left out, and so may what the write-up has no place for."""
 
 _SUPERLATIVE = re.compile(
-    r"\b(?:most|largest|biggest|greatest|highest|dominat\w+|dominant|majority|main|mainly|bulk|expensive|costl(?:y|iest)"
+    r"\b(?:most|largest|biggest|greatest|highest|dominat\w+|dominant|majority|main|mainly|bulk|expensive|costl(?:y"
+    r"|iest)"
     r"|over half|more than half)\b",
     re.I,
 )
@@ -42,6 +53,12 @@ class Answer:
     verdict: str
     findings: tuple[Finding, ...]
     message: str
+    at: tuple[int, ...] = ()
+
+    @property
+    def lines(self) -> list[int]:
+        """The lines that the answer stands on."""
+        return sorted({finding.line for finding in self.findings} | set(self.at))
 
     @property
     def title(self) -> str:
@@ -56,27 +73,40 @@ class Judgement:
     configuration: Configuration
     findings: tuple[Finding, ...]
     answers: dict[str, Answer]
+    source: Source
 
     @property
     def passed(self) -> bool:
         """Whether nothing is wrong or missing."""
-        return all(answer.verdict == RIGHT for answer in self.answers.values())
+        return all(answer.verdict in (RIGHT, LEFT_OUT) for answer in self.answers.values())
 
 
 def judge_file(path: Path) -> Judgement:
     """The judgement of a file. Raises ValueError, one clear line, for a file that cannot be judged."""
-    text = read_text(path)
+    return judge_files([path])
+
+
+def judge_files(paths: Sequence[Path], given: DecoderShape | None = None, handout: int | None = None) -> Judgement:
+    """The judgement of one or several files. Raises ValueError, one clear line, for what cannot be judged."""
+    source = read_source(paths)
     try:
-        return judge_text(text)
+        return judge_source(source, given, handout)
     except ValueError as error:
-        raise ValueError(f"{path} {error}") from error
+        raise ValueError(f"{', '.join(map(str, paths))} {error}") from error
 
 
-def judge_text(text: str) -> Judgement:
-    """The judgement of a text. Raises ValueError when it states no configuration, or two."""
-    document = read_document(text)
-    configuration = read_configuration(document)
-    findings = with_consequences(judge_claims(document, configuration))
+def judge_text(text: str, given: DecoderShape | None = None, handout: int | None = None) -> Judgement:
+    """The judgement of a Markdown text. Raises ValueError for what no person writes."""
+    return judge_source(source_of_text(text), given, handout)
+
+
+def judge_source(source: Source, given: DecoderShape | None = None, handout: int | None = None) -> Judgement:
+    """The judgement of a write-up. ``given`` is the configuration, where it is not the text that states it."""
+    document = read_document(source)
+    claims = read_claims(document)
+    books = _books(document, possible_configurations(document, given, handout))
+    findings = [*judge_claims(claims, books, bool(document.parts)), *judge_trends(document, books)]
+    findings = with_consequences(findings)
     answers = [
         _total(findings, "a.parameters", PARAMETERS, ("a",)),
         _total(findings, "a.memory", BYTES, ("a",)),
@@ -84,9 +114,30 @@ def judge_text(text: str) -> Judgement:
         _total(findings, "b.total", FLOPS, ("b",)),
     ]
     answers.append(_sum(findings, answers[-1]))
-    answers.append(_largest(document, findings, configuration))
+    answers.append(_largest(document, books))
+    for question, (verdict, message, lines) in (
+        ("derivation", judge_derivation(document, books)),
+        ("self_test", judge_self_test(document)),
+    ):
+        answers.append(Answer(question, verdict, (), message, lines))
+    answers += [_part(findings, "d"), _part(findings, "e")]
     answers.append(_others(findings, answers))
-    return Judgement(configuration, tuple(findings), {answer.question: answer for answer in answers})
+    return Judgement(books.configuration, tuple(findings), {answer.question: answer for answer in answers}, source)
+
+
+def _books(document: Document, configurations: Sequence[Configuration]) -> Books:
+    """The books of the configuration that most long numbers of the text are quantities of, where it leaves a choice."""
+    choices = [open_books(document, configuration) for configuration in configurations]
+    if len(choices) == 1:
+        return choices[0]
+    numbers = numbers_that_name_themselves(document)
+    return max(choices, key=lambda books: sum(bool(books.equal_to(number)) for number in numbers))
+
+
+def _part(findings: list[Finding], part: str) -> Answer:
+    """What is right and wrong in an optional part."""
+    found = [f for f in findings if f.claim.part == part and f.verdict in (RIGHT, WRONG)]
+    return _answer(part, found) if found else Answer(part, LEFT_OUT, (), "")
 
 
 def _total(findings: list[Finding], question: str, dimension: str, parts: tuple[str, ...]) -> Answer:
@@ -94,9 +145,9 @@ def _total(findings: list[Finding], question: str, dimension: str, parts: tuple[
     found = [
         finding
         for finding in findings
-        if finding.role is not None
-        and finding.role.dimension == dimension
-        and finding.role.components == whole
+        if finding.quantity is not None
+        and finding.quantity.dimension == dimension
+        and finding.components == whole
         and finding.claim.part not in ("d", "e")
     ]
     in_part = [finding for finding in found if finding.claim.part in parts]
@@ -122,19 +173,19 @@ def _multiplies(findings: list[Finding]) -> list[Answer]:
     lines = multiply_lines(findings)
     answers = []
     for name in MATMULS:
-        covering = [finding for finding in lines if finding.role is not None and name in finding.role.components]
+        covering = [finding for finding in lines if finding.quantity is not None and name in finding.components]
         if not covering:
             message = "No line with its FLOPs was found; a line may stand for several multiplies together."
             answers.append(Answer(f"b.{name}", MISSING, (), message))
             continue
-        narrowest = min(len(finding.role.components) for finding in covering if finding.role)
-        answers.append(_answer(f"b.{name}", [f for f in covering if f.role and len(f.role.components) == narrowest]))
+        narrowest = min(len(finding.components) for finding in covering if finding.quantity)
+        answers.append(_answer(f"b.{name}", [f for f in covering if f.quantity and len(f.components) == narrowest]))
     return answers
 
 
 def _sum(findings: list[Finding], total: Answer) -> Answer:
     lines = partition(multiply_lines(findings))
-    covered = frozenset().union(*(finding.role.components for finding in lines if finding.role))
+    covered = frozenset().union(*(finding.components for finding in lines if finding.quantity))
     absent = [name for name in MATMULS if name not in covered]
     if absent or not total.findings:
         what = f"the lines leave out {', '.join(absent)}" if absent else "there is no total"
@@ -162,9 +213,8 @@ def _difference(difference: Fraction, lines: list[Finding]) -> str:
     return f"{grouped(abs(round(difference)))} too {'little' if difference < 0 else 'much'}"
 
 
-def _largest(document: Document, findings: list[Finding], configuration: Configuration) -> Answer:
-    shape = configuration.shape
-    ledger = true_ledger(shape, configuration.batch_size, shape.context_length)
+def _largest(document: Document, books: Books) -> Answer:
+    ledger = books.main.ledger
     costs = {name: ledger.amount(FLOPS, components, "model") for name, components in GROUPS.items()}
     largest = max(costs, key=lambda name: costs[name])
     share = percent(costs[largest], sum(costs.values()))

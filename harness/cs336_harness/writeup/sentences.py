@@ -5,18 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from cs336_harness.cost.ledger import BLOCK, EVERYTHING
-from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim, dimensions_in, model_named
+from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, PARAMETERS
 from cs336_harness.writeup.document import Passage
-from cs336_harness.writeup.mentions import (
+from cs336_harness.writeup.evidence import (
+    PART_DIMENSIONS,
+    Claim,
+    dimensions_in,
+    is_aside,
+    is_before_and_after,
+    is_of_block,
+    lengths_named,
+    models_named,
+)
+from cs336_harness.writeup.formulas import parse
+from cs336_harness.writeup.lexicon import (
     Mention,
     find_mentions,
     readings_of_label,
     readings_of_mentions,
     scopes_of,
+    unknown_words,
     without_groups,
 )
-from cs336_harness.writeup.numbers import BYTES, FLOPS, OTHER, PARAMETERS, Written, find_numbers
+from cs336_harness.writeup.numbers import Written, find_numbers
 
 _COUNTED = (FLOPS, BYTES, PARAMETERS)
 _TIMES_LAYERS = re.compile(r"(?:[×*]|\btimes)\s*(?:L|\d{1,3})\s*(?:layers|blocks)?\s*[=≈]\s*$")
@@ -28,9 +39,16 @@ _RESULT = re.compile(
 _JOINED_BEHIND = re.compile(
     r"\s*(?:of (?:the |all |its )*(?:flops?|compute|cost|work|parameters)?)?\s*"
     r"(?:(?:is|are|was|were)\s+)?(?:goes?|go|spent|used|comes?|come|lies?|sits?)?\s*"
-    r"(?:in|into|on|for|to|from|by|with|per)\s+(?:the\s+|its\s+|all\s+)?(?:\w+\s+){0,2}",
+    r"(?:in|into|on|for|to|from|by|with|per)\s+(?:the\s+|its\s+|all\s+)?(?:\w+\s+){0,2}"
+    r"|\s*\(\s*|\s*(?:来自|用于|在)\s*|\s*的?\s*(?:flops|计算量)?\s*(?:来自|用在|花在)\s*",
     re.I,
 )
+_CLAUSE = re.compile(r"[,;:，；：。]\s|[，；：。、]|\bwhile\b|\bwhereas\b|\bbut\b|\band\b|而")
+_EQUALS = re.compile(r"[=≈]")
+_LONGEST_FORMULA = 240
+_KEY_AND_VALUE = re.compile(r"[\"'`\s]*[:=：][\"'`\s≈~]*")
+_SMALLEST = 1000
+_SMALLEST_BARE = 100_000
 
 
 def claims_of_passage(passage: Passage) -> Iterator[Claim]:
@@ -43,32 +61,85 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
     label_end = len(passage.label.text) if passage.label else 0
     mentions = find_mentions(content.words)
     scopes = scopes_of(content.words) or scopes_of(passage.heading.rpartition(" / ")[2])
+    in_d = passage.part == "d"
+    aside = is_aside(content.words)
     for number in numbers:
         times_layers = _TIMES_LAYERS.search(content.text[max(0, number.start - 40) : number.start])
-        readings, firm = _associated(number, numbers, mentions, content.words, label, label_end)
+        readings, plain, first = _associated(number, numbers, mentions, content.words, label, label_end)
+        start, end = _clause(content.words, number, numbers, min(first, number.start))
+        formula = _formula_before(content.text, number)
+        clause = _without_numbers(content.words, numbers, start, end)
+        if formula:
+            clause = clause.replace(formula, " ")
+        models, lengths = _of_clause(passage, number, start, in_d=in_d)
+        dimension = number.dimension or _dimension_near(number, _without_memory(content.words, numbers), passage)
         yield Claim(
             number,
             passage.line_of(number.start),
             passage.part,
-            number.dimension or _dimension_near(number, _without_memory(content.words, numbers), passage),
+            dimension,
             tuple(readings),
             frozenset({"model"} if times_layers else scopes if len(scopes) == 1 else {"layer", "model"}),
             (passage.label.text.strip() if passage.label else ""),
             content.words,
-            firm,
-            model=model_named(content.text) or model_named(passage.intro) or model_named(passage.heading),
-            each=bool(re.search(r"\beach\b", content.words)),
+            certain=plain and not aside and not number.rate and not number.bound and not unknown_words(clause),
+            models=models,
+            lengths=lengths,
+            of_block=is_of_block(content.words) or is_of_block(passage.intro[-200:]),
+            before_and_after=is_before_and_after(content.text),
+            formula=formula,
+            each=bool(re.search(r"\beach\b|各", content.words)),
             paragraph=passage.intro,
-            in_list=passage.in_list,
         )
 
 
 def _worth_reading(number: Written) -> bool:
-    if number.dimension == OTHER:
-        return False
-    if number.dimension in (PARAMETERS, BYTES, FLOPS):
-        return number.value >= 1000
-    return number.dimension is not None or number.value >= 100_000
+    if number.dimension in _COUNTED:
+        return number.value >= _SMALLEST
+    return number.dimension is not None or number.value >= _SMALLEST_BARE
+
+
+def _clause(words: str, number: Written, numbers: Sequence[Written], first: int) -> tuple[int, int]:
+    """The stretch of a sentence that says what a number is: from what names it to the end of its clause."""
+    before = [match.end() for match in _CLAUSE.finditer(words, 0, number.start)]
+    start = min(first, before[-1] if before else 0)
+    after = _CLAUSE.search(words, number.end)
+    end = after.start() if after else len(words)
+    following = next((other.start for other in numbers if other.start >= number.end), len(words))
+    return start, min(end, following)
+
+
+def _without_numbers(words: str, numbers: Sequence[Written], start: int, end: int) -> str:
+    """A stretch of a sentence without its numbers and what stands in brackets or formulas."""
+    for number in numbers:
+        words = words[: number.start] + " " * (number.end - number.start) + words[number.end :]
+    return re.sub(r"\([^()]*\)", " ", words[start:end])
+
+
+def _of_clause(passage: Passage, number: Written, start: int, *, in_d: bool) -> tuple[frozenset[str], frozenset[int]]:
+    """The models and the lengths that a number's clause names, or else its sentence, its list's intro, its heading."""
+    text = passage.content.text
+    around = (text[start : number.end + 30], text, passage.intro if passage.in_list else "", passage.heading)
+    models = next((found for piece in around if (found := models_named(piece, by_size=in_d))), frozenset())
+    if in_d and len(models) > 1 and (before := list(_sizes_before(text[: number.start]))):
+        models = frozenset(before[-1:])
+    lengths = next((found for piece in around[:3] if (found := lengths_named(piece))), frozenset())
+    return models, lengths
+
+
+def _sizes_before(text: str) -> Iterator[str]:
+    for match in re.finditer(r"\b(small|medium|large|xl)\b", text, re.I):
+        yield match.group(1).lower()
+
+
+def _formula_before(text: str, number: Written) -> str:
+    """The expression on the other side of the equals sign that a number stands behind; empty where there is none."""
+    before = text[: number.start].rstrip(" ~($")
+    if not before.endswith(("=", "≈")):
+        return ""
+    stretch = _EQUALS.split(before.rstrip("=≈ "))[-1][-_LONGEST_FORMULA:].strip(" $`*")
+    words = [match.start() for match in re.finditer(r"(?<!\S)\S", stretch)]
+    return next((stretch[start:] for start in words if parse(stretch[start:])), "")
 
 
 def _dimension_near(number: Written, words: str, passage: Passage) -> str | None:
@@ -76,9 +147,9 @@ def _dimension_near(number: Written, words: str, passage: Passage) -> str | None
     if near:
         return min(near)[1]
     for text in (passage.intro if passage.in_list else "", passage.heading.rpartition(" / ")[2]):
-        said = [name for _, name in dimensions_in(text) if name in _COUNTED]
-        if said:
-            return said[0]
+        said = {name for _, name in dimensions_in(text) if name in _COUNTED}
+        if len(said) == 1:
+            return said.pop()
     return PART_DIMENSIONS.get(passage.part or "")
 
 
@@ -97,23 +168,39 @@ def _associated(
     text: str,
     label: list[frozenset[str]],
     label_end: int,
-) -> tuple[list[frozenset[str]], bool]:
-    """The components that a number in a sentence belongs to, and whether that is plain."""
+) -> tuple[list[frozenset[str]], bool, int]:
+    """The components that a number in a sentence belongs to, whether that is plain, and where they are named."""
     if label:
         own = [mention for mention in mentions if label_end <= mention.start and mention.end <= number.start]
-        if own and label[0] != EVERYTHING and own[-1].readings[0] < label[0] and _adjacent(own[-1], number):
-            return list(own[-1].readings), True
-        return label, True
+        if not own or all(mention.readings[0] == label[0] for mention in own):
+            return label, True, 0
+        last = own[-1]
+        inside = label[0] != EVERYTHING and last.readings[0] < label[0] and _adjacent(last, number)
+        if inside or _KEY_AND_VALUE.fullmatch(text[last.end : number.start]):
+            return list(last.readings), True, last.start
+        if label[0] in (BLOCK, EVERYTHING):
+            return list(last.readings), len(own) == 1 and _adjacent(last, number), last.start
+        return [*label, *last.readings], all(mention.readings[0] <= label[0] for mention in own), 0
     same = [other for other in numbers if other.dimension == number.dimension]
     run, counted, plain = _run_of(number, same, mentions, text)
     parts = [mention for mention in run if not mention.readings[0] >= BLOCK]
+    together: list[frozenset[str]] = []
     if len(parts) == len(counted) > 1:
+        # One each; or, as in "scores and values grow from 9 % to 62 %", all of them of both.
+        together = readings_of_mentions(run)
         run = [parts[counted.index(number)]]
+    first = run[0].start if run else number.start
     alternatives = [reading for mention in run for reading in mention.readings]
     if _RESULT.search(text[max(0, number.start - 40) : number.start]):
-        return list(dict.fromkeys([EVERYTHING, *readings_of_mentions(run), *alternatives])), True
-    firm = plain and len({mention.readings for mention in without_groups(run)}) == 1
-    return list(dict.fromkeys([*readings_of_mentions(run), *alternatives])), firm
+        return list(dict.fromkeys([EVERYTHING, *readings_of_mentions(run), *alternatives])), True, number.start
+    if not run and not mentions and number.dimension in _COUNTED:
+        return [EVERYTHING], True, 0
+    readings = list(dict.fromkeys([*readings_of_mentions(run), *alternatives, *together]))
+    return readings, plain and not _several(run), first
+
+
+def _several(run: Sequence[Mention]) -> bool:
+    return len({mention.readings for mention in without_groups(run)}) > 1
 
 
 def _run_of(

@@ -1,75 +1,135 @@
-"""A judgement for a person, line by line, and for a program."""
+"""A judgement for a person, the summary first, and for a program."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 from cs336_harness.cost.ledger import (
+    ATTENTION,
     BLOCK,
+    BYTES,
     EVERYTHING,
     FEED_FORWARD,
+    LAYER,
     MATMULS,
     POSITION_PAIRS,
     PROJECTIONS,
+    RATIO,
+    SHARE,
     components_of,
 )
-from cs336_harness.cost.presets import HANDOUTS, preset
+from cs336_harness.cost.presets import HANDOUTS, PRESET_NAMES, preset
+from cs336_harness.cost.quantities import Quantity
 from cs336_harness.cost.units import grouped, readable_bytes
 from cs336_harness.writeup.configuration import Configuration
-from cs336_harness.writeup.diagnosis import Role
-from cs336_harness.writeup.judging import MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
-from cs336_harness.writeup.numbers import BYTES, SHARE
 from cs336_harness.writeup.questions import Answer, Judgement
+from cs336_harness.writeup.sources import Source
+from cs336_harness.writeup.verdicts import LEFT_OUT, MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
 
 _NAMED_GROUPS = (
     ("feed-forward", FEED_FORWARD),
     ("attention projections", PROJECTIONS),
     ("attention scores and values", POSITION_PAIRS),
-    ("attention", PROJECTIONS | POSITION_PAIRS),
+    ("attention", ATTENTION),
     ("blocks", BLOCK),
     ("total", EVERYTHING),
 )
+_MOST_LISTED = 12
+"""How many numbers of one cause, or not recognised, are listed before the rest are only counted."""
+_WITHOUT_NUMBERS = ("c.largest", "derivation", "self_test", "b.sum", "b.multiplies")
 
 
 def report_lines(judgement: Judgement, name: str, *, show_answers: bool = False) -> Iterator[tuple[str, str]]:
-    """The report as (verdict, text): first what it is held against, then the questions, then every wrong number."""
-    yield "", f"{name}: held against {describe_configuration(judgement.configuration)}"
+    """The report as (verdict, text): summary, what it is held against, questions, then what is wrong and why."""
+    yield "", f"{name}: {summary_line(judgement)}"
+    yield "", f"Held against {describe_configuration(judgement.configuration)}"
+    for notice in judgement.configuration.notices:
+        yield "", notice
     yield "", ""
     for answer in _gathered(judgement):
-        yield answer.verdict, _question_line(answer)
-    wrong = [finding for finding in judgement.findings if finding.verdict == WRONG]
-    if wrong:
+        yield answer.verdict, _question_line(answer, judgement.source)
+    causes = findings_by_cause(judgement)
+    if causes:
         yield "", ""
-    for finding in wrong:
-        yield WRONG, f"line {finding.line}: {describe_finding(finding, show_answers=show_answers)}"
+    for findings in causes:
+        yield WRONG, describe_cause(findings, judgement.source, show_answers=show_answers)
     unknown = [finding for finding in judgement.findings if finding.verdict == UNRECOGNISED]
     if unknown:
-        said = ", ".join(f"{finding.claim.number.text} (line {finding.line})" for finding in unknown)
+        shown = ", ".join(f"{f.claim.number.text} ({judgement.source.place(f.line)})" for f in unknown[:_MOST_LISTED])
+        more = f" and {len(unknown) - _MOST_LISTED} more" if len(unknown) > _MOST_LISTED else ""
         yield "", ""
-        yield UNRECOGNISED, f"{said}: not one of the asked quantities, so not judged"
-    yield "", ""
-    yield "", summary_line(judgement)
+        yield (
+            UNRECOGNISED,
+            f"{shown}{more}: not one of the asked quantities in words that are understood, so not judged",
+        )
 
 
-def explain(answer: Answer) -> str:
+def findings_by_cause(judgement: Judgement) -> list[list[Finding]]:
+    """The wrong numbers, those of one named mistake together: one mistake is one, however many numbers show it."""
+    causes: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in judgement.findings:
+        if finding.verdict == WRONG:
+            key = tuple(map(_cause_of, finding.hints)) or (finding.line, finding.claim.number.start)
+            causes.setdefault(key, []).append(finding)
+    return list(causes.values())
+
+
+def _cause_of(hint: str) -> str:
+    """What a hint says of the mistake, whatever number it is said of."""
+    return re.sub(r"^This is the [A-Za-z]+(?: count)?", "This is", hint.partition(" It is also consistent")[0])
+
+
+def describe_cause(findings: Sequence[Finding], source: Source, *, show_answers: bool = False) -> str:
+    """One mistake and the numbers that show it."""
+    first = findings[0]
+    if len(findings) == 1:
+        return f"{source.place(first.line)}: {describe_finding(first, show_answers=show_answers)}"
+    places = ", ".join(dict.fromkeys(source.place(finding.line) for finding in findings[:_MOST_LISTED]))
+    texts = ", ".join(dict.fromkeys(finding.claim.number.text for finding in findings[:_MOST_LISTED]))
+    more = f" and {len(findings) - _MOST_LISTED} more" if len(findings) > _MOST_LISTED else ""
+    said = f"{places}: {len(findings)} numbers of one cause ({texts}{more}), the first for {_what_for(first)}"
+    if show_answers and first.quantity is not None:
+        said += f", which is {readable_truth(first.quantity)}"
+    return " ".join([f"{said}.", *first.hints])
+
+
+def explain(answer: Answer, source: Source) -> str:
     """Why an answer is not right, each of its wrong numbers on a line of its own."""
     wrong = [finding for finding in answer.findings if finding.verdict == WRONG]
     first = f"{answer.title}: {answer.verdict}. {answer.message}".rstrip()
-    return "\n".join([first, *(f"  line {finding.line}: {describe_finding(finding)}" for finding in wrong)])
+    return "\n".join([first, *(f"  {source.place(finding.line)}: {describe_finding(finding)}" for finding in wrong)])
 
 
 def summary_line(judgement: Judgement) -> str:
-    """How many of the questions are right, wrong and missing."""
-    verdicts = [answer.verdict for answer in judgement.answers.values()]
-    return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in (RIGHT, WRONG, MISSING))
+    """How many of the questions are right, wrong and missing, and how many numbers."""
+    verdicts = Counter(answer.verdict for answer in judgement.answers.values())
+    numbers = Counter(finding.verdict for finding in judgement.findings)
+    said = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in (RIGHT, WRONG, MISSING))
+    left_out = f" ({verdicts[LEFT_OUT]} left out)" if verdicts[LEFT_OUT] else ""
+    causes = len(findings_by_cause(judgement))
+    of = f" of {causes} cause{'s' if causes > 1 else ''}" if causes else ""
+    return (
+        f"{said}{left_out}; {sum(numbers.values())} numbers read: {numbers[RIGHT]} right, {numbers[WRONG]} wrong{of}, "
+        f"{numbers[UNRECOGNISED]} not recognised"
+    )
 
 
 def describe_configuration(configuration: Configuration) -> str:
-    """The stated configuration in one line, and which handout's it is, if it is one's."""
+    """The configuration in one line, and which handout's it is, if it is one's."""
     shape = configuration.shape
-    known = next((f"the {year} handout's GPT-2 XL: " for year in HANDOUTS if shape == preset("gpt2-xl", year)), "")
+    known = next(
+        (
+            f"the {year} handout's {name.replace('gpt2', 'GPT-2').replace('-xl', ' XL').replace('2-', '2 ')}: "
+            for year in HANDOUTS
+            for name in PRESET_NAMES
+            if shape == preset(name, year)
+        ),
+        "",
+    )
     kv = "" if shape.num_kv_heads == shape.num_heads else f", num_kv_heads {shape.num_kv_heads}"
     return (
         f"{known}vocab_size {shape.vocab_size}, context_length {shape.context_length}, "
@@ -81,56 +141,77 @@ def describe_configuration(configuration: Configuration) -> str:
 def describe_finding(finding: Finding, *, show_answers: bool = False) -> str:
     """What a wrong number claims to be and which mistake it is, as far as one fits."""
     said = f"{finding.claim.number.text} is not right"
-    if finding.role is not None:
-        said += f" for {describe_role(finding.role)}"
+    if finding.quantity is not None:
+        said += f" for {_what_for(finding)}"
         if show_answers:
-            said += f", which is {readable_truth(finding.role)}"
+            said += f", which is {readable_truth(finding.quantity)}"
     return " ".join([f"{said}.", *finding.hints])
 
 
-def describe_role(role: Role) -> str:
-    """What a number stands for, in words: FLOPs of q_proj in one block."""
+def _what_for(finding: Finding) -> str:
+    return describe_quantity(finding.quantity) if finding.quantity is not None else "what it stands for"
+
+
+def describe_quantity(quantity: Quantity) -> str:
+    """What a number stands for, in words: the FLOPs of q_proj in one block."""
+    measure, shape = quantity.measure, quantity.case.shape
     what = next(
-        (name for name, group in _NAMED_GROUPS if components_of(role.dimension, group) == role.components),
-        " + ".join(sorted(role.components, key=_in_order)),
+        (name for name, group in _NAMED_GROUPS if components_of(measure.what, group) == measure.components),
+        " + ".join(sorted(measure.components, key=_in_order)),
     )
-    if role.dimension == SHARE:
-        return f"the share of {what} in the {role.share_of}"
+    elsewhere = _elsewhere(quantity)
+    if measure.dimension == SHARE:
+        whole = "one block" if measure.scope == LAYER else "the model"
+        return f"the share of {what} in the {measure.counted} of {whole}{elsewhere}"
+    if quantity.dimension == RATIO:
+        return f"the growth of the {measure.what} of {'the model' if what == 'total' else what}{elsewhere}"
     if what == "blocks":
-        what = "one block" if role.scope == "layer" else f"all {role.ledger.layers} blocks"
+        what = "one block" if measure.scope == LAYER else f"all {shape.num_layers} blocks"
     where = ""
-    if role.components < components_of(role.dimension, BLOCK):
-        where = " in one block" if role.scope == "layer" else f" in all {role.ledger.layers} blocks"
-    dimension = "memory" if role.dimension == BYTES else role.dimension
-    return f"the {dimension} in total" if what == "total" else f"the {dimension} of {what}{where}"
+    if measure.components < components_of(measure.what, BLOCK):
+        where = " in one block" if measure.scope == LAYER else f" in all {shape.num_layers} blocks"
+    dimension = "memory" if measure.dimension == BYTES else measure.dimension
+    return f"the {dimension} {'in total' if what == 'total' else f'of {what}{where}'}{elsewhere}"
+
+
+def _elsewhere(quantity: Quantity) -> str:
+    """The model and the length, where they are not the ones that the write-up is about."""
+    case = quantity.case
+    model = "" if case.model == "gpt2-xl" else f" of GPT-2 {case.model.removeprefix('gpt2-')}"
+    length = case.sequence_length
+    return model + (f" at {length:,} positions" if length != case.shape.context_length else "")
 
 
 def _in_order(component: str) -> int:
     return MATMULS.index(component) if component in MATMULS else -1
 
 
-def readable_truth(role: Role) -> str:
+def readable_truth(quantity: Quantity) -> str:
     """The right number, exact and readable."""
-    if role.dimension == SHARE:
-        return f"{float(100 * role.true):.2f} %"
-    number = int(role.true)
-    if role.dimension == BYTES:
-        return f"{grouped(number)} bytes = {readable_bytes(number)}"
-    return f"{grouped(number)} {role.dimension}"
+    value = quantity.value
+    if quantity.dimension == SHARE:
+        return f"{float(100 * value):.2f} %"
+    if quantity.dimension == RATIO:
+        return f"{float(value):.2f} times"
+    if quantity.dimension == BYTES:
+        return f"{grouped(int(value))} bytes = {readable_bytes(int(value))}"
+    return f"{grouped(int(value))} {quantity.dimension}"
 
 
 def judgement_json(judgement: Judgement, name: str) -> dict[str, Any]:
     """The judgement for a program: the questions by id, and every number that was read."""
-    verdicts = [answer.verdict for answer in judgement.answers.values()]
-    shape = judgement.configuration.shape
+    verdicts = Counter(answer.verdict for answer in judgement.answers.values())
+    configuration = judgement.configuration
+    shape = configuration.shape
     return {
         "file": name,
         "passed": judgement.passed,
-        "summary": {verdict: verdicts.count(verdict) for verdict in (RIGHT, WRONG, MISSING)},
+        "summary": {verdict.replace(" ", "_"): verdicts[verdict] for verdict in (RIGHT, WRONG, MISSING, LEFT_OUT)},
         "configuration": {
             **{field: getattr(shape, field) for field in shape.model_arguments() if field != "rope_theta"},
-            "batch_size": judgement.configuration.batch_size,
-            "dtype": judgement.configuration.dtype,
+            "batch_size": configuration.batch_size,
+            "dtype": configuration.dtype,
+            "notices": list(configuration.notices),
         },
         "questions": [
             {
@@ -138,22 +219,27 @@ def judgement_json(judgement: Judgement, name: str) -> dict[str, Any]:
                 "title": answer.title,
                 "verdict": answer.verdict,
                 "message": answer.message,
-                "lines": sorted({finding.line for finding in answer.findings}),
+                "lines": answer.lines,
             }
             for answer in judgement.answers.values()
         ],
-        "numbers": [_number_json(finding) for finding in judgement.findings],
+        "causes": [
+            {"hints": list(findings[0].hints), "lines": sorted({finding.line for finding in findings})}
+            for findings in findings_by_cause(judgement)
+        ],
+        "numbers": [_number_json(finding, judgement.source) for finding in judgement.findings],
     }
 
 
-def _number_json(finding: Finding) -> dict[str, Any]:
-    role = finding.role
+def _number_json(finding: Finding, source: Source) -> dict[str, Any]:
+    quantity = finding.quantity
     return {
         "line": finding.line,
+        "place": source.place(finding.line),
         "text": finding.claim.number.text,
         "verdict": finding.verdict,
-        "stands_for": describe_role(role) if role else None,
-        "expected": _exact(role.true) if role else None,
+        "stands_for": describe_quantity(quantity) if quantity else None,
+        "expected": _exact(quantity.value) if quantity else None,
         "hints": list(finding.hints),
     }
 
@@ -163,7 +249,7 @@ def _exact(number: Fraction) -> int | float:
 
 
 def _gathered(judgement: Judgement) -> Iterator[Answer]:
-    """The answers, multiplies of one verdict gathered into one line."""
+    """The answers, multiplies of one verdict gathered into one line, and what is left out into none."""
     gathered: dict[str, list[Answer]] = {}
     for question, answer in judgement.answers.items():
         if question.startswith("b.") and question[2:] in MATMULS:
@@ -185,26 +271,29 @@ def _one_of(group: list[Answer]) -> Answer:
     return Answer("b.multiplies", first.verdict, findings, message)
 
 
-def _question_line(answer: Answer) -> str:
-    lines = sorted({finding.line for finding in answer.findings})
-    at = f" (line{'s' if len(lines) > 1 else ''} {_ranges(lines)})" if lines and answer.question != "numbers" else ""
-    if answer.question == "numbers":
-        at = f" ({len(answer.findings)} read)" if answer.findings else " (none read)"
+def _question_line(answer: Answer, source: Source) -> str:
+    at = f" ({_places(answer.lines, source)})" if answer.lines else ""
     message = answer.message
-    if answer.question not in ("b.multiplies", "b.sum", "c.largest") and answer.verdict != MISSING:
-        message = (
-            ", ".join(dict.fromkeys(f.claim.number.text for f in answer.findings))
-            if answer.question != "numbers"
-            else ""
-        )
+    if answer.question == "numbers":
+        at, message = (f" ({len(answer.findings)} read)" if answer.findings else " (none)"), ""
+    elif answer.question in ("d", "e"):
+        message = ", ".join(f.claim.number.text for f in answer.findings if f.verdict == WRONG)
+    elif answer.question not in _WITHOUT_NUMBERS and answer.verdict != MISSING:
+        message = ", ".join(dict.fromkeys(finding.claim.number.text for finding in answer.findings))
     return f"{answer.title}{at}{': ' if message else ''}{message}"
 
 
-def _ranges(lines: list[int]) -> str:
+def _places(lines: Iterable[int], source: Source) -> str:
+    """Lines 3 to 5 of a file as such; the places of a notebook or a PDF by their names."""
+    places = list(dict.fromkeys(source.place(line) for line in lines))
+    if not all(re.fullmatch(r"line \d+", place) for place in places):
+        return ", ".join(places[:4]) + (" …" if len(places) > 4 else "")
+    numbers = [int(place.split()[1]) for place in places]
     runs: list[list[int]] = []
-    for line in lines:
-        if runs and line == runs[-1][-1] + 1:
-            runs[-1].append(line)
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            runs.append([line])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+            runs.append([number])
+    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+    return f"line{'s' if len(numbers) > 1 else ''} {shown}"

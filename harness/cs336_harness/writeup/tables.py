@@ -7,23 +7,21 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from cs336_harness.cost.ledger import BLOCK, EVERYTHING
-from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim, first_dimension, length_named, model_named
+from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, PARAMETERS, RATIO, SHARE
 from cs336_harness.writeup.configuration import size_named
 from cs336_harness.writeup.document import Row, TableBlock
-from cs336_harness.writeup.mentions import facts_of, readings_of_label, scopes_of
-from cs336_harness.writeup.numbers import (
-    BYTES,
-    FLOPS,
-    OTHER,
-    PARAMETERS,
-    RATIO,
-    SHARE,
-    Unit,
-    Written,
-    find_numbers,
-    unit_of_header,
+from cs336_harness.writeup.evidence import (
+    PART_DIMENSIONS,
+    Claim,
+    first_dimension,
+    is_aside,
+    is_before_and_after,
+    is_of_block,
+    lengths_named,
+    models_named,
 )
+from cs336_harness.writeup.lexicon import facts_of, find_mentions, readings_of_label, scopes_of, unknown_words
+from cs336_harness.writeup.numbers import Unit, Written, find_numbers, unit_of_header
 from cs336_harness.writeup.plain import Plain
 
 _SIZE_COLUMN = re.compile(
@@ -36,6 +34,7 @@ _VALUES_ALONE = re.compile(
     r"\W*values(?:\W+(?:per|in|for|of|over|across|all|each|every|one|a|single|the|\d+|layers?|blocks?))*\W*", re.I
 )
 _SMALLEST = 10_000
+_NAMES_ITSELF = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,9 +43,11 @@ class _Column:
     unit: Unit | None
     scopes: set[str]
     readings: list[frozenset[str]]
-    model: str | None
-    length: int | None
+    models: frozenset[str]
+    lengths: frozenset[int]
     is_size: bool
+    text: str
+    known: bool
 
 
 def claims_of_table(table: TableBlock) -> Iterator[Claim]:
@@ -55,42 +56,53 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
         return
     around = f"{table.intro} {table.heading}"
     default = _table_dimension(table)
-    columns = [_column(cell.text, around) for cell in table.header]
+    columns = [_column(cell.text, table) for cell in table.header]
     stated_before = facts_of(table.intro)
     blocks_only = _holds_blocks_only(table)
+    of_all = {"models": models_named(around), "lengths": lengths_named(stated_before) or lengths_named(table.heading)}
     for row in table.rows:
-        label, readings = _row_label(row.cells)
+        label, readings, known = _row_label(row.cells, [column.text for column in columns])
         readings = _values_or_their_projection(readings, table) if _is_values(row) else readings
         of_row = _scopes_of_row(row, label)
-        model = model_named(row.cells[0].text)
+        models = models_named(row.cells[0].text)
         row_unit = unit_of_header(label)
         for index, cell in enumerate(row.cells[1 : len(columns)], start=1):
             column = columns[index]
-            what = readings or column.readings or ([EVERYTHING] if model else [])
-            scopes = _scopes(of_row, column.scopes, stated_before, table.heading)
             if column.is_size:
                 continue
+            what = _what(readings, column, models)
+            # "total" over a column of components is their sum over the blocks, and no component of its own.
+            total_column = {"model"} if readings and column.readings[:1] == [EVERYTHING] else set()
+            scopes = _scopes(of_row, column.scopes or total_column, stated_before, table.heading)
             if row_unit and row_unit.scale != 1 and row_unit.dimension in (FLOPS, BYTES, PARAMETERS):
                 column = dataclasses.replace(column, dimension=row_unit.dimension, unit=row_unit)
+            context = f"{label} {column.text}"
+            of_block = any(is_of_block(text) for text in (context, stated_before, table.heading))
             for number in find_numbers(cell.text):
                 counted = _table_number(number, column, default, labelled=bool(readings or column.readings))
-                if counted is not None:
-                    yield Claim(
-                        counted[0],
-                        row.line,
-                        table.part,
-                        counted[1],
-                        tuple(_block_or_everything(what, scopes, of_row, blocks_only=blocks_only)),
-                        frozenset(scopes),
-                        label or table.header[index].text.strip(),
-                        f"{label} {table.header[index].text}",
-                        firm=bool(what),
-                        model=column.model or model or model_named(around),
-                        length=column.length or length_named(label),
-                        table=table.line,
-                        column=index,
-                        each=bool(re.search(r"\beach\b", f"{label} {stated_before} {table.heading}")),
-                    )
+                if counted is None:
+                    continue
+                yield Claim(
+                    counted[0],
+                    row.line,
+                    table.part,
+                    counted[1],
+                    tuple(_block_or_everything(what, scopes, of_row, blocks_only=blocks_only)),
+                    frozenset(scopes),
+                    label or column.text.strip(),
+                    context,
+                    certain=bool(what)
+                    and known
+                    and column.known
+                    and not (is_aside(context) or is_aside(table.heading) or number.rate or number.bound),
+                    models=column.models or models or of_all["models"],
+                    lengths=column.lengths or lengths_named(label) or of_all["lengths"],
+                    of_block=of_block,
+                    before_and_after=is_before_and_after(context),
+                    table=table.line,
+                    column=index,
+                    each=bool(re.search(r"\beach\b", f"{label} {stated_before} {table.heading}")),
+                )
         if (product := _product(table, row)) and len(readings) == 1 and len(readings[0]) == 1:
             yield Claim(
                 product,
@@ -101,10 +113,17 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
                 frozenset(("layer", "model")),
                 label,
                 label,
-                firm=True,
-                model=model_named(around),
+                certain=known,
+                models=of_all["models"],
                 table=table.line,
             )
+
+
+def _what(readings: list[frozenset[str]], column: _Column, models: frozenset[str]) -> list[frozenset[str]]:
+    """The components that row and column name together: the row's, unless it names a model, or the whole of a part."""
+    if readings and (readings[0] != EVERYTHING or not column.readings or column.readings[0] == EVERYTHING):
+        return readings
+    return column.readings or ([EVERYTHING] if models else [])
 
 
 def _scopes(of_row: set[str], of_column: set[str], stated_before: str, heading: str) -> set[str]:
@@ -159,7 +178,7 @@ def _is_configuration(table: TableBlock) -> bool:
     return sum(size_named(row.cells[0].text) is not None for row in table.rows) >= 3
 
 
-def _column(header: str, around: str) -> _Column:
+def _column(header: str, table: TableBlock) -> _Column:
     unit = unit_of_header(header)
     dimension = unit.dimension if unit else None
     stated_in_words = first_dimension(header)
@@ -168,25 +187,36 @@ def _column(header: str, around: str) -> _Column:
     if dimension == SHARE and (unit is None or unit.dimension != SHARE):
         unit = None
     if unit is None and dimension != SHARE:
-        stated = re.findall(r"\(([^()]*)\)", around)
-        unit = next((found for text in stated if (found := unit_of_header(text)) and found.scale != 1), None)
-        if unit and dimension and unit.dimension not in (None, dimension):
-            unit = None
+        unit = _unit_stated_before(f"{table.intro} {table.heading}", dimension)
     return _Column(
         dimension,
         unit,
         scopes_of(header),
         readings_of_label(re.sub(r"(?i)\bper (?:layer|block)\b", "", header)),
-        model_named(header),
-        length_named(header),
+        models_named(header),
+        lengths_named(header),
         bool(_SIZE_COLUMN.fullmatch(header.strip())),
+        header,
+        not unknown_words(header),
     )
 
 
+def _unit_stated_before(text: str, dimension: str | None) -> Unit | None:
+    """The unit that caption or heading state for a whole table: "(in GFLOPs)", "all in TFLOPs", "单位 TFLOPs"."""
+    for stated in re.findall(r"\(([^()]*)\)|\b(?:in|unit(?:s)?:?)\s+(\w+)|单位\s*[:为是]?\s*(\w+)", text):
+        unit = next(
+            (found for piece in stated if piece and (found := unit_of_header(piece)) and found.scale != 1), None
+        )
+        if unit and not (dimension and unit.dimension not in (None, dimension)):
+            return unit
+    return None
+
+
 def _table_dimension(table: TableBlock) -> str | None:
-    header = " ".join(cell.text for cell in table.header)
-    for text in (header, table.intro, table.heading):
-        if (dimension := first_dimension(text)) not in (None, RATIO):
+    """What a table counts where a column does not say it: by its corner, its other heads, what stands before it."""
+    first, *others = (cell.text for cell in table.header)
+    for text, taken in ((first, ()), (" ".join(others), (SHARE,)), (table.intro, ()), (table.heading, ())):
+        if (dimension := first_dimension(text)) not in (None, RATIO, *taken):
             return dimension
     return PART_DIMENSIONS.get(table.part or "")
 
@@ -194,14 +224,14 @@ def _table_dimension(table: TableBlock) -> str | None:
 def _table_number(
     number: Written, column: _Column, default: str | None, *, labelled: bool
 ) -> tuple[Written, str | None] | None:
-    if number.working or number.dimension == OTHER:
+    if number.working:
         return None
     if number.dimension is not None:
         too_small = number.dimension in (PARAMETERS, BYTES, FLOPS) and number.value < 16
         return None if too_small else (number, number.dimension)
     dimension = column.dimension
     if dimension is None:
-        if not labelled or (number.value < _SMALLEST and column.unit is None):
+        if number.value < (_SMALLEST if labelled else _NAMES_ITSELF) and not (labelled and column.unit):
             return None
         dimension = default
     if column.unit is not None and number.unit == "" and column.unit.dimension in (None, dimension):
@@ -209,17 +239,18 @@ def _table_number(
     return number, dimension
 
 
-def _row_label(cells: tuple[Plain, ...]) -> tuple[str, list[frozenset[str]]]:
+def _row_label(cells: tuple[Plain, ...], headers: list[str]) -> tuple[str, list[frozenset[str]], bool]:
+    """A row's label, what it stands for, and whether each of its words is known."""
     first = cells[0].text.strip()
     readings = readings_of_label(first)
-    for cell in cells[1:3]:
+    for cell, header in zip(cells[1:3], headers[1:3], strict=False):
         text = cell.text.strip()
-        if re.search(r"\d{2}", text) or not re.search(r"[A-Za-z]{2}", text):
+        if re.search(r"\d{2}", text) or not re.search(r"[A-Za-z\u4e00-\u9fff]{2}", text) or unit_of_header(header):
             continue
         further = readings_of_label(text)
         if not readings and further:
-            return f"{first} {text}".strip(), further
-    return first, readings
+            return f"{first} {text}".strip(), further, not unknown_words(first) and not unknown_words(text)
+    return first, readings, not unknown_words(first) and len(find_mentions(first)) <= 4
 
 
 def _block_or_everything(
@@ -235,5 +266,5 @@ def _block_or_everything(
 
 def _holds_blocks_only(table: TableBlock) -> bool:
     """Whether no row but a total names anything outside the blocks."""
-    named = (reading for row in table.rows for reading in _row_label(row.cells)[1][:1])
+    named = (reading for row in table.rows for reading in _row_label(row.cells, [])[1][:1])
     return all(reading <= BLOCK for reading in named if reading != EVERYTHING)

@@ -1,0 +1,150 @@
+"""The decoders and lengths that a write-up speaks of, and the table of every quantity that may be stated about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+
+from cs336_harness.cost.ledger import (
+    BLOCK,
+    EVERYTHING,
+    FLOPS,
+    LAYER,
+    MODEL,
+    SHARE,
+    components_of,
+)
+from cs336_harness.cost.measure import Measure
+from cs336_harness.cost.presets import PRESET_NAMES, preset
+from cs336_harness.cost.quantities import Case, Quantities, Quantity, sibling
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.writeup.configuration import Configuration, row_configurations, sizes_in
+from cs336_harness.writeup.document import Document, Passage, TableBlock
+from cs336_harness.writeup.evidence import models_named
+from cs336_harness.writeup.numbers import Written
+
+
+@dataclasses.dataclass(frozen=True)
+class Books:
+    """The cases of a write-up: the model it is about, GPT-2's other sizes, and the length of part (e)."""
+
+    configuration: Configuration
+    main: Case
+    models: dict[str, Case]
+    long_length: int
+
+    def at(self, model: str | None, length: int | None) -> Case:
+        """A model at a length; the configuration's where none is named."""
+        case = self.models.get(model or "", self.main)
+        return case if length is None else dataclasses.replace(case, sequence_length=length)
+
+    @property
+    def long(self) -> Case:
+        """The configuration's model at the length of part (e)."""
+        return self.at(None, self.long_length)
+
+    @property
+    def other_tying(self) -> Case:
+        """The configuration's model with its head tied, if it is not, and untied, if it is."""
+        shape = self.main.shape
+        return dataclasses.replace(self.main, shape=shape.replace(tie_embeddings=not shape.tie_embeddings))
+
+    @functools.cached_property
+    def quantities(self) -> Quantities:
+        """Every quantity of every case."""
+        own = self.configuration.bytes_per_value
+        sizes = (own, *(size for size in (4, 2) if size != own))
+        return Quantities([self.main, self.long, *self.models.values(), self.other_tying], sizes)
+
+    def equal_to(self, number: Written) -> list[Quantity]:
+        """The true quantities that a number equals, to the digits that were written; the configuration's own first."""
+        half = number.step / 2
+        found = self.quantities.near(number.value - half, number.value + half, number.dimension)
+        own = self.configuration.bytes_per_value
+        return sorted(
+            found,
+            key=lambda quantity: (
+                quantity.case != self.main,
+                quantity.measure.per_token,
+                quantity.measure.bytes_per_value != own,
+                -len(quantity.measure.components),
+            ),
+        )
+
+
+def measure(
+    dimension: str, components: frozenset[str], scope: str, bytes_per_value: int = 4, counted: str = FLOPS
+) -> Measure:
+    """A measure of some components. A share is one of the model's amount, or of the block's where the scope says so."""
+    if dimension != SHARE:
+        return Measure(dimension, components_of(dimension, components), scope, bytes_per_value)
+    whole = components_of(counted, BLOCK if scope == LAYER else EVERYTHING)
+    return Measure(SHARE, components_of(counted, components), scope, counted=counted, whole=whole)
+
+
+def open_books(document: Document, configuration: Configuration) -> Books:
+    """The cases that a write-up's parts speak of."""
+    shape, batch = configuration.shape, configuration.batch_size
+    length = shape.context_length
+    main = Case("gpt2-xl", shape, batch, length)
+    return Books(configuration, main, _models(document, main), _long_length(document, length) or 16 * length)
+
+
+def _long_length(document: Document, length: int) -> int | None:
+    for block in document.blocks:
+        if block.part == "e":
+            text = block.content.text if isinstance(block, Passage) else " ".join(cell.text for cell in block.header)
+            for found in re.findall(r"\b\d{1,3},\d{3}\b|\b\d{4,6}\b", f"{block.heading} {text}"):
+                stated = int(found.replace(",", ""))
+                if stated >= 2048 and stated & (stated - 1) == 0 and stated != length:
+                    return stated
+    return None
+
+
+def _models(document: Document, main: Case) -> dict[str, Case]:
+    own = {name.removeprefix("gpt2-"): preset(name) for name in PRESET_NAMES}
+    same = {
+        name
+        for name, shape in own.items()
+        if (shape.d_model, shape.num_layers) == (main.shape.d_model, main.shape.num_layers)
+    } or {"xl"}
+    stated = _stated_sizes(document)
+    return {
+        name: main
+        if name in same
+        else Case(
+            f"gpt2-{name}",
+            _with_stated(sibling(main.shape, f"gpt2-{name}"), stated.get(name, {})),
+            main.batch_size,
+            main.sequence_length,
+        )
+        for name in own
+    }
+
+
+def _stated_sizes(document: Document) -> dict[str, dict[str, int]]:
+    stated: dict[str, dict[str, int]] = {}
+    for block in document.blocks:
+        if isinstance(block, TableBlock):
+            for name, sizes in row_configurations(block).items():
+                for model in models_named(name):
+                    stated.setdefault(model, {}).update(sizes)
+        elif block.part == "d":
+            models = models_named(block.content.text, by_size=True)
+            if len(models) == 1:
+                stated.setdefault(next(iter(models)), {}).update(sizes_in(block.content.text))
+    return stated
+
+
+def _with_stated(shape: DecoderShape, sizes: dict[str, int]) -> DecoderShape:
+    sizes = {key: value for key, value in sizes.items() if key not in ("batch_size", "context_length") and value > 0}
+    if "num_heads" in sizes:
+        sizes.setdefault("num_kv_heads", sizes["num_heads"])
+    changed = shape.replace(**sizes)
+    return changed if changed.d_model % changed.num_heads == 0 else shape
+
+
+def share_of_model(components: frozenset[str]) -> Measure:
+    """The measure of some components' share of the model's FLOPs."""
+    return measure(SHARE, components, MODEL)

@@ -1,0 +1,136 @@
+"""The closed forms of a write-up, judged by what they evaluate to, and the answers to the self-test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from cs336_harness.cost.ledger import BLOCK, EVERYTHING, FLOPS, LAYER, MODEL, PARAMETERS, POSITION_PAIRS
+from cs336_harness.cost.quantities import COMPONENT_GROUPS, Case
+from cs336_harness.writeup.books import Books, measure
+from cs336_harness.writeup.document import Document, Passage
+from cs336_harness.writeup.formulas import letters_of, values_of
+from cs336_harness.writeup.lexicon import find_mentions
+from cs336_harness.writeup.verdicts import LEFT_OUT, MISSING, RIGHT, WRONG
+
+_DERIVATION = re.compile(r"\bderivation|\bclosed[ -]forms?\b|推导", re.I)
+_SELF_TEST = re.compile(r"\bself[ -]?test\b|自测", re.I)
+_STEPS = re.compile(r"[=≈:;,：；，]|#.*$|\bFLOPs?\b|\bparameters\b|\.\s")
+_OTHER_SIZES = {"vocab_size": 211, "d_model": 48, "d_ff": 134, "num_heads": 6, "num_kv_heads": 6, "num_layers": 5}
+_ASKED = {
+    "whether tying removes compute": re.compile(r"\btying\b.*\bcompute\b|绑定.*计算", re.I),
+    "what later tokens change": re.compile(r"\blater tokens\b|后面的", re.I),
+    "which terms quadruple": re.compile(r"\bquadruple\b|四倍", re.I),
+    "why BERT is no oracle": re.compile(r"\bBERT\b", re.I),
+}
+
+Verdict = tuple[str, str, tuple[int, ...]]
+"""A verdict, a message, and the lines that it is about."""
+
+
+def judge_derivation(document: Document, books: Books) -> Verdict:
+    """Whether the closed forms of the derivation evaluate to what they are said to be.
+
+    A form is right when it equals a true quantity at the stated sizes and at others. One that holds the vocabulary and
+    the layers claims to be a total, and is wrong when it equals none.
+    """
+    section = [block for block in document.blocks if isinstance(block, Passage) and _DERIVATION.search(block.heading)]
+    if not any(_DERIVATION.search(heading) for heading in document.headings):
+        return LEFT_OUT, "", ()
+    right: dict[str, int] = {}
+    for passage, form in _forms(section):
+        for dimension, components in _equal(form, books):
+            right.setdefault(dimension, passage.line)
+            if components == EVERYTHING:
+                break
+        else:
+            letters = letters_of(form)
+            if {"vocab_size", "num_layers", "d_model"} <= letters and not list(_equal(form, books)):
+                what = FLOPS if "length" in letters else PARAMETERS
+                return (
+                    WRONG,
+                    f"{form.strip()} does not evaluate to the {what} of the model, nor to a part of them.",
+                    (passage.line,),
+                )
+    everywhere = [block for block in document.blocks if isinstance(block, Passage)]
+    for passage, form in _forms(everywhere) if section else ():
+        for dimension, _ in _equal(form, books):
+            right.setdefault(dimension, passage.line)
+    missing = [dimension for dimension in (PARAMETERS, FLOPS) if dimension not in right]
+    if missing:
+        return MISSING, f"No closed form for the {' and the '.join(missing)} was found that evaluates to them.", ()
+    return RIGHT, "", tuple(sorted(set(right.values())))
+
+
+def _forms(passages: list[Passage]) -> Iterator[tuple[Passage, str]]:
+    for passage in passages:
+        for stretch in (*_formula_spans(passage), passage.content.text):
+            for piece in _STEPS.split(stretch):
+                if piece and sum(character.isalpha() for character in piece) >= 2:
+                    yield passage, piece.strip(" .$`*")
+
+
+def _formula_spans(passage: Passage) -> Iterator[str]:
+    """What a sentence has in formulas: the characters that its words leave blank."""
+    text, words = passage.content.text, passage.content.words
+    for match in re.finditer(r" {3,}", words):
+        if stretch := text[match.start() : match.end()].strip():
+            yield stretch
+
+
+def _equal(form: str, books: Books) -> Iterator[tuple[str, frozenset[str]]]:
+    """The true quantities that a form equals, at the stated sizes and at other ones."""
+    case = books.main
+    here = _values(form, case)
+    if not here:
+        return
+    other = Case("other", case.shape.replace(**_OTHER_SIZES), 1, 37)
+    there = _values(form, other)
+    for dimension in (PARAMETERS, FLOPS):
+        for components in COMPONENT_GROUPS.values():
+            for scope in (MODEL, LAYER) if components <= BLOCK else (MODEL,):
+                asked = measure(dimension, components, scope)
+                if asked.components and asked.of(case.ledger) in here and asked.of(other.ledger) in there:
+                    yield dimension, components
+
+
+def _values(form: str, case: Case) -> set[Fraction]:
+    parameters = int(case.ledger.amount(PARAMETERS, EVERYTHING))
+    return values_of(form, case.shape, case.sequence_length, case.batch_size, parameters)
+
+
+def judge_self_test(document: Document) -> Verdict:
+    """Whether the questions of the self-test are answered, and those that a word decides, rightly."""
+    if not any(_SELF_TEST.search(heading) for heading in document.headings):
+        return LEFT_OUT, "", ()
+    answers: dict[str, list[Passage]] = {}
+    asked: str | None = None
+    for block in document.blocks:
+        if not isinstance(block, Passage) or not _SELF_TEST.search(block.heading):
+            continue
+        text = block.content.text
+        if text.rstrip().endswith("?"):
+            asked = next((name for name, pattern in _ASKED.items() if pattern.search(text)), asked)
+            if asked:
+                answers.setdefault(asked, [])
+        elif asked and re.search(r"\w", text):
+            answers[asked].append(block)
+    if not answers:
+        return LEFT_OUT, "", ()
+    unanswered = [name for name, given in answers.items() if not given]
+    if unanswered:
+        return MISSING, f"Not answered: {', '.join(unanswered)}.", ()
+    for name, wrong in (("whether tying removes compute", _says_yes), ("which terms quadruple", _names_no_pairs)):
+        if (given := answers.get(name)) and wrong(given):
+            return WRONG, f"{name[0].upper()}{name[1:]}: think again.", (given[0].line,)
+    return RIGHT, "", ()
+
+
+def _says_yes(given: list[Passage]) -> bool:
+    return bool(re.match(r"\W*(?:yes|it does\b(?! not)|是的|会)", given[0].content.text, re.I))
+
+
+def _names_no_pairs(given: list[Passage]) -> bool:
+    named = [mention.readings for passage in given for mention in find_mentions(passage.content.words)]
+    return bool(named) and not any(reading & POSITION_PAIRS for readings in named for reading in readings)
