@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +75,51 @@ ASSEMBLY_ENTRY_POINTS: dict[str, EntryPoint] = {
 """Four more that make assembly checkable; a file without them still runs, and their checks are skipped."""
 
 ENTRY_POINTS = {**MODEL_ENTRY_POINTS, **ASSEMBLY_ENTRY_POINTS}
+
+COURSE_AXES: dict[str, dict[str, tuple[int, ...]]] = {
+    "run_linear": {"weights": (2,), "in_features": (3,)},
+    "run_embedding": {"weights": (2,), "token_ids": (2,)},
+    "run_swiglu": {"w1_weight": (2,), "w2_weight": (2,), "w3_weight": (2,), "in_features": (3,)},
+    "run_scaled_dot_product_attention": {"Q": (3, 4), "K": (3, 4), "V": (3, 4), "mask": (3, 4)},
+    "run_multihead_self_attention": {"in_features": (3,)},
+    "run_multihead_self_attention_with_rope": {"in_features": (3,), "token_positions": (2,)},
+    "run_rope": {"in_query_or_key": (3,), "token_positions": (1,)},
+    "run_transformer_block": {"in_features": (3,)},
+    "run_transformer_lm": {"in_indices": (2,)},
+    "run_rmsnorm": {"weights": (1,), "in_features": (3,)},
+    "run_silu": {"in_features": (2, 3)},
+    "run_softmax": {"in_features": (2, 3, 4)},
+}
+"""How many axes each tensor has in CS336's own tests (``tests/test_model.py`` and ``test_nn_utils.py``, 2026). For silu
+and softmax, which are tested on two, also what the feed-forward and the attention of the same tests hand them."""
+
+
+def beyond_the_course(entry_point: str, arguments: Mapping[str, Any]) -> str | None:
+    """What is in a call that none of CS336's own tests gives this entry point, in words; None for a call like theirs.
+
+    Kinds of calls are meant, not sizes: the number of axes, the dtype, an argument left out. Of the sizes only d_ff
+    counts, which the handout wants to be a multiple of 64.
+    """
+    axes = COURSE_AXES.get(entry_point)
+    if axes is None:
+        return None
+    for name, value in arguments.items():
+        if name in axes and value is None:
+            return f"{name} None"
+        for tensor in value.values() if isinstance(value, Mapping) else (value,):
+            dtype = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
+            if dtype.startswith(("float", "bfloat")) and dtype != "float32":
+                return f"{dtype} numbers"
+        if name in axes and value.ndim not in axes[name]:
+            return f"{name} of {value.ndim} {'axis' if value.ndim == 1 else 'axes'}"
+    if entry_point == "run_multihead_self_attention_with_rope" and arguments["token_positions"].shape[0] > 1:
+        return "token_positions with a row for each row of the batch"
+    if entry_point == "run_softmax" and arguments["dim"] not in (-1, arguments["in_features"].ndim - 1):
+        return f"dim {arguments['dim']}"
+    if arguments.get("d_ff", 0) % 64:
+        return f"d_ff {arguments['d_ff']}, which is no multiple of 64"
+    return None
+
 
 FLOP_TERMS = ("attention_projections", "attention_scores", "attention_values", "feed_forward", "lm_head")
 """The keys of ``run_forward_flops``."""

@@ -32,6 +32,17 @@ def test_a_check_with_cases_is_explained_once_and_lists_them() -> None:
     assert "  cases       ordinary, loud" in explanation("information_flow.changed_suffix")
 
 
+def test_cases_that_differ_in_task_and_call_are_all_named() -> None:
+    lines = explanation("components.axes_of_size_one")
+    cases = [check for name, check in all_checks().items() if name.startswith("components.axes_of_size_one[")]
+    assert len(cases) == 11
+    (tasks,) = (line for line in lines if line.startswith("  tasks "))
+    (calls,) = (line for line in lines if line.startswith("  calls "))
+    assert all(f"{check.task}, handout §{check.section}" in tasks for check in cases)
+    assert all(need in calls for check in cases for need in check.needs)
+    assert calls.endswith(", by case")
+
+
 @pytest.mark.parametrize("name", ["positionwise_feedforward", "tying", "run_swiglu"])
 def test_a_task_a_group_and_an_entry_point_list_their_checks(name: str) -> None:
     shown = {check.id.partition("[")[0] for check in topic(name).checks}

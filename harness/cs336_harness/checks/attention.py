@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
-from cs336_harness.checks.registry import check
+from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference.recipes import random_mask
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
@@ -55,6 +55,22 @@ def attention_no_mask(subject: Subject) -> None:
         )
 
 
+FIRST = "components.attention_sizes[d_v_differs]"
+
+
+@check(
+    "components.attention_sizes",
+    task="scaled_dot_product_attention",
+    needs=[SDPA],
+    after=["components.4d_scaled_dot_product_attention", "components.attention_no_mask"],
+    cases={
+        "d_v_differs": ((3,), "masked"),
+        "open_mask": Param(((3,), "open"), after=[FIRST]),
+        "no_mask": Param(((3,), None), after=[FIRST]),
+        "one_key_visible": Param(((3,), "diagonal"), after=[FIRST]),
+        "batch_and_heads": Param(((2, 4), "masked"), after=[FIRST]),
+    },
+)
 def attention_sizes(subject: Subject, case: tuple[tuple[int, ...], str | None]) -> float:
     """Five queries over seven keys, values of another width than keys, every kind of mask.
 
@@ -80,31 +96,11 @@ def attention_sizes(subject: Subject, case: tuple[tuple[int, ...], str | None]) 
     )
 
 
-KINDS: dict[str, tuple[tuple[int, ...], str | None]] = {
-    "d_v_differs": ((3,), "masked"),
-    "open_mask": ((3,), "open"),
-    "no_mask": ((3,), None),
-    "one_key_visible": ((3,), "diagonal"),
-    "batch_and_heads": ((2, 4), "masked"),
-}
-_FIRST = "components.attention_sizes[d_v_differs]"
-
-for _name, _kind in KINDS.items():
-    _before = ["components.4d_scaled_dot_product_attention", "components.attention_no_mask"]
-    check(
-        "components.attention_sizes",
-        task="scaled_dot_product_attention",
-        needs=[SDPA],
-        after=_before if _name == "d_v_differs" else [*_before, _FIRST],
-        cases={_name: _kind},
-    )(attention_sizes)
-
-
 @check(
     "components.attention_large_scores",
     task="scaled_dot_product_attention",
     needs=[SDPA],
-    after=["components.scaled_dot_product_attention", "components.softmax_large", _FIRST],
+    after=["components.scaled_dot_product_attention", "components.softmax_large", FIRST],
 )
 def attention_large_scores(subject: Subject) -> float:
     """Scores around 150, some of them masked: nothing overflows, and what is masked stays out.
@@ -130,7 +126,6 @@ def attention_large_scores(subject: Subject) -> float:
     task="scaled_dot_product_attention",
     needs=[SDPA],
     after=["components.attention_sizes[batch_and_heads]"],
-    advisory=True,
     cases={
         "no_leading_axis": ((), (5, 7)),
         "three_leading_axes": ((2, 3, 4), (2, 3, 4, 5, 7)),

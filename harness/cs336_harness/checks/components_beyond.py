@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.comparing import attempt, judge_call, refused, same_numbers, taught
+from cs336_harness.checks.comparing import attempt, judge_call, same_numbers, taught
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.weights import gains, normal
 from cs336_harness.subject.calling import Subject
@@ -234,16 +234,10 @@ def swiglu_gate(subject: Subject) -> float:
 
 
 @check("components.swiglu_d_ff", task=FEED_FORWARD, needs=["run_swiglu"], after=["components.swiglu"])
-def swiglu_d_ff(subject: Subject) -> float | None:
+def swiglu_d_ff(subject: Subject) -> float:
     """The d_ff that is passed is the d_ff that is used: 100 for a width of 48, neither a multiple of 64 nor 8/3 of it.
 
-    Usually broken by a feed-forward that rounds d_ff, or computes its own from d_model. Refusing such a d_ff with a
-    ``ValueError`` or an assertion is no fault: it is not silent.
+    Usually broken by a feed-forward that rounds d_ff, or computes its own from d_model.
     """
     lesson = "the weights have 100 rows, and a correct feed-forward neither rounds d_ff nor computes its own"
-    try:
-        return judge_call(subject, "run_swiglu", what="d_ff 100", teach=lesson, **_swiglu_arguments(48, 100))
-    except CheckFailure as failure:
-        if refused(failure):
-            return None
-        raise
+    return judge_call(subject, "run_swiglu", what="d_ff 100", teach=lesson, **_swiglu_arguments(48, 100))

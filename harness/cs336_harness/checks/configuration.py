@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, refused, same_numbers
-from cs336_harness.checks.registry import check
+from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, build, weight_sizes
@@ -48,22 +48,26 @@ ALONG: dict[str, dict[str, int]] = {"d_model": {"d_ff": 128}}
 """What changes along with a size, where a decoder may refuse one without the other: d_ff is 2 to 3 times d_model."""
 
 
-for _field, _other in SIZES.items():
+@check(
+    "configuration.{}_counts",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    cases={field: {field: other} for field, other in SIZES.items()},
+)
+def size_counts(subject: Subject, case: dict[str, int]) -> None:
+    """Another value of one size gives a model with other weights.
 
-    @check(f"configuration.{_field}_counts", task="transformer_lm", needs=ASSEMBLY)
-    def size_counts(subject: Subject, field: str = _field, other: int = _other) -> None:
-        """Another value of one size gives a model with other weights.
-
-        Usually broken by a size that is written into the code, derived from another one, or not passed on.
-        """
-        shape = SHAPE.replace(**{field: other})
-        before, after = weight_sizes(subject, SHAPE), weight_sizes(subject, shape)
-        if before and before == after:
-            raise CheckFailure(
-                f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights;"
-                " a correct model has the size that it is given",
-                Evidence(entry_point="get_transformer_lm", arguments=shape.model_arguments()),
-            )
+    Usually broken by a size that is written into the code, derived from another one, or not passed on.
+    """
+    ((field, other),) = case.items()
+    shape = SHAPE.replace(**case)
+    before, after = weight_sizes(subject, SHAPE), weight_sizes(subject, shape)
+    if before and before == after:
+        raise CheckFailure(
+            f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights;"
+            " a correct model has the size that it is given",
+            Evidence(entry_point="get_transformer_lm", arguments=shape.model_arguments()),
+        )
 
 
 @check(
@@ -113,6 +117,18 @@ def no_other_parameters(subject: Subject) -> None:
             )
 
 
+def _other_size(**sizes: int) -> Param:
+    counted = [f"configuration.{field}_counts" for field in sizes]
+    return Param(sizes, after=[*counted, "components.swiglu_d_ff"])
+
+
+@check(
+    "configuration.other_size",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["configuration.model_builds"],
+    cases={field: _other_size(**{field: other}, **ALONG.get(field, {})) for field, other in SIZES.items()},
+)
 def other_size(subject: Subject, case: dict[str, int]) -> None:
     """With another size, every weight has the shape that the contract lists, and the model runs.
 
@@ -127,21 +143,6 @@ def other_size(subject: Subject, case: dict[str, int]) -> None:
         if case == {"d_ff": SIZES["d_ff"]} and refused(failure):
             return  # refusing a d_ff that is no multiple of 64 is not rounding it silently
         raise CheckFailure(f"with {given}: {failure.message}", failure.evidence) from failure.__cause__
-
-
-for _field, _other in SIZES.items():
-    _sizes_changed = {_field: _other, **ALONG.get(_field, {})}
-    check(
-        "configuration.other_size",
-        task="transformer_lm",
-        needs=ASSEMBLY,
-        after=[
-            "configuration.model_builds",
-            *(f"configuration.{name}_counts" for name in _sizes_changed),
-            "components.swiglu_d_ff",
-        ],
-        cases={_field: _sizes_changed},
-    )(other_size)
 
 
 @check(
@@ -222,37 +223,6 @@ HUGE = DecoderShape(
     d_ff=10**8,
 )
 
-DO_NOT_FIT: dict[str, tuple[str, list[dict[str, int]]]] = {
-    "heads_that_do_not_divide": (
-        "d_model must be a multiple of num_heads",
-        [{"d_model": HUGE.d_model + 1}, {"num_heads": 7, "num_kv_heads": 7}],
-    ),
-    "kv_heads_that_do_not_divide": (
-        "num_heads must be a multiple of num_kv_heads",
-        [{"num_kv_heads": 4}, {"num_kv_heads": 12}],
-    ),
-    "odd_head_size": ("rotary positions need an even head size", [{"d_model": 6 * 1999999}]),
-    "zero": (
-        "every size must be positive",
-        [{name: 0} for name in ("vocab_size", "context_length", "d_model", "num_heads", "num_kv_heads", "d_ff")],
-    ),
-    "negative": (
-        "every size must be positive",
-        [
-            {name: -2}
-            for name in (
-                "vocab_size",
-                "context_length",
-                "d_model",
-                "num_layers",
-                "num_heads",
-                "num_kv_heads",
-                "d_ff",
-            )
-        ],
-    ),
-}
-
 
 def _refusal_of(subject: Subject, changes: dict[str, int]) -> CheckFailure | None:
     """Nothing when the sizes are refused with a ``ValueError``; otherwise what happened in its place."""
@@ -288,28 +258,49 @@ def _out_of_memory(error: BaseException) -> bool:
     )
 
 
-for _kind, _case in DO_NOT_FIT.items():
-    _before = ["configuration.refuses[heads_that_do_not_divide]"] if _kind != "heads_that_do_not_divide" else []
-    _before += ["configuration.refuses[zero]"] if _kind == "negative" else []
+_HEADS_FIRST = "configuration.refuses[heads_that_do_not_divide]"
+_SIZE_NAMES = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff")
+_MAY_BE_ZERO = ("num_layers",)
 
-    @check(
-        "configuration.refuses",
-        task="transformer_lm",
-        needs=["get_transformer_lm"],
-        after=["configuration.model_builds", *_before],
-        cases={_kind: _case},
-    )
-    def refuses(subject: Subject, case: tuple[str, list[dict[str, int]]]) -> None:
-        """Sizes that do not fit raise ``ValueError`` before any weight is made.
 
-        The other sizes are huge: a model that makes its weights first fails to, at once. Usually broken by a bare
-        ``assert``, by integer division that silently drops channels, or by finding out in the forward pass.
-        """
-        rule, all_changes = case
-        for changes in all_changes:
-            failure = _refusal_of(subject, changes)
-            if failure is not None:
-                raise CheckFailure(f"{failure.message}; {rule}", failure.evidence)
+@check(
+    "configuration.refuses",
+    task="transformer_lm",
+    needs=["get_transformer_lm"],
+    after=["configuration.model_builds"],
+    cases={
+        "heads_that_do_not_divide": (
+            "d_model must be a multiple of num_heads",
+            [{"d_model": HUGE.d_model + 1}, {"num_heads": 7, "num_kv_heads": 7}],
+        ),
+        "kv_heads_that_do_not_divide": Param(
+            ("num_heads must be a multiple of num_kv_heads", [{"num_kv_heads": 4}, {"num_kv_heads": 12}]),
+            after=[_HEADS_FIRST],
+        ),
+        "odd_head_size": Param(
+            ("rotary positions need an even head size", [{"d_model": 6 * 1999999}]), after=[_HEADS_FIRST]
+        ),
+        "zero": Param(
+            ("every size must be positive", [{name: 0} for name in _SIZE_NAMES if name not in _MAY_BE_ZERO]),
+            after=[_HEADS_FIRST],
+        ),
+        "negative": Param(
+            ("every size must be positive", [{name: -2} for name in _SIZE_NAMES]),
+            after=[_HEADS_FIRST, "configuration.refuses[zero]"],
+        ),
+    },
+)
+def refuses(subject: Subject, case: tuple[str, list[dict[str, int]]]) -> None:
+    """Sizes that do not fit raise ``ValueError`` before any weight is made.
+
+    The other sizes are huge: a model that makes its weights first fails to, at once. Usually broken by a bare
+    ``assert``, by integer division that silently drops channels, or by finding out in the forward pass.
+    """
+    rule, all_changes = case
+    for changes in all_changes:
+        failure = _refusal_of(subject, changes)
+        if failure is not None:
+            raise CheckFailure(f"{failure.message}; {rule}", failure.evidence)
 
 
 @check(

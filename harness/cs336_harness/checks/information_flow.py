@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.registry import check
+from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference.influence import InfluenceMap
 from cs336_harness.reference.interventions import (
     CALLS_WORK,
@@ -48,15 +48,10 @@ PICTURED = 12
     "information_flow.prefix_equivalence",
     task="transformer_lm",
     needs=["run_transformer_lm"],
-    cases={"full": FULL},
-    after=["information_flow.prefix_equivalence[short]"],
-)
-@check(
-    "information_flow.prefix_equivalence",
-    task="transformer_lm",
-    needs=["run_transformer_lm"],
-    cases={"short": SHORT},
-    after=["information_flow.repeated_calls"],
+    cases={
+        "short": Param(SHORT, after=["information_flow.repeated_calls"]),
+        "full": Param(FULL, after=["information_flow.prefix_equivalence[short]"]),
+    },
 )
 def prefix_equivalence(subject: Subject, case: int) -> float:
     """The first tokens alone give the logits that they give inside the whole input, cut at every position.
@@ -90,15 +85,10 @@ def prefix_equivalence(subject: Subject, case: int) -> float:
     "information_flow.changed_suffix",
     task="transformer_lm",
     needs=["run_transformer_lm"],
-    cases={"loud": "loud"},
-    after=["information_flow.changed_suffix[ordinary]"],
-)
-@check(
-    "information_flow.changed_suffix",
-    task="transformer_lm",
-    needs=["run_transformer_lm"],
-    cases={"ordinary": "ordinary"},
-    after=["information_flow.prefix_equivalence[full]"],
+    cases={
+        "ordinary": Param("ordinary", after=["information_flow.prefix_equivalence[full]"]),
+        "loud": Param("loud", after=["information_flow.changed_suffix[ordinary]"]),
+    },
 )
 def changed_suffix(subject: Subject, case: str) -> float:
     """Other tokens after a position leave every logit up to it where it was, at every cut of a full context.
@@ -157,7 +147,7 @@ def changed_suffix_past_256(subject: Subject) -> float:
                 tokens = sorted({*range(0, time, -(-time // (PICTURED - len(nearby)))), *nearby})
                 picture = influence(subject, LONG_SHAPE, token_ids, "loud", tokens)
                 moved, expected = changed.clone(), base.clone()
-                moved[~later.logical_not()] = expected[~later.logical_not()] = 0
+                moved[later] = expected[later] = 0
                 raise _failure(
                     LONG_SHAPE,
                     token_ids,

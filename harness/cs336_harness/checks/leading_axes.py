@@ -1,20 +1,30 @@
-"""Axes before the channels: none, one or three for every position-wise component, each of another size."""
+"""Axes before the channels: three, one or none for every position-wise component, each of another size.
+
+CS336's own tests call these components with two: refusing any of these calls is advisory, wrong numbers are a fault.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from cs336_harness.checks.comparing import judge_call, same_numbers
 from cs336_harness.checks.components_beyond import FEED_FORWARD
-from cs336_harness.checks.registry import check
+from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference.weights import gains, normal
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
-LEADING_AXES: dict[str, tuple[int, ...]] = {"none": (), "one": (7,), "three": (2, 3, 5), "three_taken": (2, 3, 5)}
+THREE, ONE, NONE = (2, 3, 5), (7,), ()
+
+
+def _cases(name: str) -> dict[str, Param]:
+    return {
+        "three": Param(THREE, after=[f"components.{name}"]),
+        "one": Param(ONE, after=[f"components.{name}_leading_axes[three]"]),
+        "none": Param(NONE, after=[f"components.{name}_leading_axes[three]"]),
+    }
 
 
 def _judge_leading(subject: Subject, entry_point: str, leading: tuple[int, ...], teach: str, **arguments: Any) -> float:
@@ -94,40 +104,60 @@ def _embedding_leading(subject: Subject, leading: tuple[int, ...]) -> float:
     )
 
 
-for _name, _task, _judge in (
-    ("linear", "linear", _linear_leading),
-    ("embedding", "embedding", _embedding_leading),
-    ("rmsnorm", "rmsnorm", _rmsnorm_leading),
-    ("silu", FEED_FORWARD, _silu_leading),
-    ("swiglu", FEED_FORWARD, _swiglu_leading),
-    ("softmax", "softmax", _softmax_leading),
-):
+@check("components.linear_leading_axes", task="linear", needs=["run_linear"], cases=_cases("linear"))
+def linear_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
+    """A linear layer maps the last axis and leaves every other as it is, however many there are.
 
-    def leading_axes(subject: Subject, case: str, judge: Callable[..., float] = _judge) -> float | None:
-        """Any number of axes may stand before the channels, each of another size.
+    Usually broken by a transpose or a reshape that counts axes from the front.
+    """
+    return _linear_leading(subject, case)
 
-        Usually broken by counting axes from the front: axis 2 is the last one only when there are three. Only the norm
-        must take three; of the others wrong numbers are a fault, and refusing them is advisory (three_taken).
-        """
-        try:
-            return judge(subject, LEADING_AXES[case])
-        except CheckFailure as failure:
-            if case == "three" and judge is not _rmsnorm_leading and failure.__cause__ is not None:
-                return None
-            raise
 
-    _id = f"components.{_name}_leading_axes"
-    for _count, _before, _advisory in (
-        ("three", f"components.{_name}", False),
-        *([] if _name == "rmsnorm" else [("three_taken", f"{_id}[three]", True)]),
-        ("one", f"{_id}[three]", _name == "embedding"),
-        ("none", f"{_id}[three]", True),
-    ):
-        check(
-            _id,
-            task=_task,
-            needs=[f"run_{_name}"],
-            after=[_before],
-            advisory=_advisory,
-            cases={_count: _count},
-        )(leading_axes)
+@check("components.embedding_leading_axes", task="embedding", needs=["run_embedding"], cases=_cases("embedding"))
+def embedding_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
+    """Token ids of any number of axes: one row for each id.
+
+    Usually broken by a reshape for (batch, time).
+    """
+    return _embedding_leading(subject, case)
+
+
+@check(
+    "components.rmsnorm_leading_axes",
+    task="rmsnorm",
+    needs=["run_rmsnorm"],
+    cases=_cases("rmsnorm"),
+)
+def rmsnorm_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
+    """The norm works over the last axis, however many axes stand before it, each of another size.
+
+    Usually broken by counting axes from the front: axis 2 is the last one only when there are three.
+    """
+    return _rmsnorm_leading(subject, case)
+
+
+@check("components.silu_leading_axes", task=FEED_FORWARD, needs=["run_silu"], cases=_cases("silu"))
+def silu_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
+    """SiLU works element by element, whatever the shape.
+
+    Usually broken by a shape that is written into the code.
+    """
+    return _silu_leading(subject, case)
+
+
+@check("components.swiglu_leading_axes", task=FEED_FORWARD, needs=["run_swiglu"], cases=_cases("swiglu"))
+def swiglu_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
+    """The feed-forward maps the last axis and leaves every other as it is, however many there are.
+
+    Usually broken by a transpose or a reshape that counts axes from the front.
+    """
+    return _swiglu_leading(subject, case)
+
+
+@check("components.softmax_leading_axes", task="softmax", needs=["run_softmax"], cases=_cases("softmax"))
+def softmax_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
+    """Softmax along the last axis of any number of axes, each of another size.
+
+    Usually broken by counting axes from the front.
+    """
+    return _softmax_leading(subject, case)

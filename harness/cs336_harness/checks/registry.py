@@ -78,6 +78,10 @@ class Check:
     advisory: bool = False
     snapshot: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ValueError(f"{self.id} belongs to no known task: {self.task!r}")
+
     @property
     def group(self) -> str:
         """The part of the id before the dot."""
@@ -105,33 +109,65 @@ class Check:
             return self.function(subject)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Param:
+    """One case of a check: its value, and what it needs, builds on or is beside what the whole check says.
+
+    ``needs`` and ``after`` come after the check's own; ``task`` and ``advisory`` take their place where given.
+    """
+
+    value: Any
+    task: str | None = None
+    needs: Iterable[str] = ()
+    after: Iterable[str] = ()
+    advisory: bool | None = None
+
+
 _REGISTRY: dict[str, Check] = {}
 
 
 def check(
     check_id: str,
     *,
-    task: str,
-    needs: Iterable[str],
+    task: str | None = None,
+    needs: Iterable[str] = (),
     after: Iterable[str] = (),
     advisory: bool = False,
     snapshot: str | None = None,
     cases: Mapping[str, Any] | None = None,
 ) -> Callable[[CheckFunction], CheckFunction]:
-    """Registers a function as a check, or as one check per case: ``id[case]``, the case's value as second argument."""
+    """Registers a function as a check, or as one check per case: ``id[name]``, the case's value as second argument.
+
+    Where the id holds ``{}``, a case's name takes that place. A value that is a :class:`Param` says itself what differs
+    from one case to the next. This is the one way to register a check, once a function, at the top level of a module:
+    a module of checks reads from top to bottom as the list of them.
+    """
 
     def register(function: CheckFunction) -> CheckFunction:
-        for name, value in (cases or {"": None}).items():
-            full_id = f"{check_id}[{name}]" if cases else check_id
-            if full_id in _REGISTRY:
-                raise ValueError(f"two checks are called {full_id}")
-            bound = function
-            if cases:
-                bound = functools.update_wrapper(functools.partial(function, case=value), function)
-            _REGISTRY[full_id] = Check(full_id, bound, task, tuple(needs), tuple(after), advisory, snapshot)
+        if cases is None:
+            _add(Check(check_id, function, task or "", tuple(needs), tuple(after), advisory, snapshot))
+        for name, value in (cases or {}).items():
+            case = value if isinstance(value, Param) else Param(value)
+            _add(
+                Check(
+                    id=check_id.format(name) if "{}" in check_id else f"{check_id}[{name}]",
+                    function=functools.update_wrapper(functools.partial(function, case=case.value), function),
+                    task=case.task or task or "",
+                    needs=(*needs, *case.needs),
+                    after=(*after, *case.after),
+                    advisory=advisory if case.advisory is None else case.advisory,
+                    snapshot=snapshot,
+                )
+            )
         return function
 
     return register
+
+
+def _add(item: Check) -> None:
+    if item.id in _REGISTRY:
+        raise ValueError(f"two checks are called {item.id}")
+    _REGISTRY[item.id] = item
 
 
 @functools.cache
@@ -143,8 +179,8 @@ def all_checks() -> dict[str, Check]:
     ordered = sorted(_REGISTRY.values(), key=lambda check: GROUPS.index(check.group))
     for item in ordered:
         unknown = [other for other in item.after if other not in _REGISTRY]
-        if unknown or item.task not in TASKS:
-            raise ValueError(f"{item.id} names an unknown check or task: {unknown or item.task}")
+        if unknown:
+            raise ValueError(f"{item.id} builds on checks that are not there: {unknown}")
     return {item.id: item for item in ordered}
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
-from cs336_harness.checks.registry import check
+from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
@@ -144,51 +144,40 @@ POSITIONS: dict[str, tuple[Tensor, int, str]] = {
     after=["components.rope", *HONOURED],
     cases=POSITIONS,
 )
-def rope_position_values(subject: Subject, case: tuple[Tensor, int, str]) -> float | None:
+def rope_position_values(subject: Subject, case: tuple[Tensor, int, str]) -> float:
     """The rotation at positions that jump, descend, start anywhere or differ by row.
 
-    Usually broken by indexing the table with a range in place of the positions. Only positions of shape (time,) must be
-    taken: refusing (batch, time), or another shape of the result there, is advisory (rope_other_shapes).
+    Usually broken by indexing the table with a range in place of the positions.
     """
     positions, max_seq_len, words = case
     arguments = _arguments(normal(3, 5, D_K, seed=65), positions, theta=500.0, max_seq_len=max_seq_len)
     teach = "a correct rotation looks cos and sin up by token_positions"
-    try:
-        return judge_call(subject, "run_rope", what=words, teach=teach, **arguments)
-    except CheckFailure:
-        if positions.ndim > 1 and not _keeps_shape(subject, arguments):
-            return None
-        raise
+    return judge_call(subject, "run_rope", what=words, teach=teach, **arguments)
 
 
-def _keeps_shape(subject: Subject, arguments: dict[str, Any]) -> bool:
-    try:
-        result = subject.invoke("run_rope", **arguments)
-    except CheckFailure:
-        return False
-    return not isinstance(result, Tensor) or result.shape == arguments["in_query_or_key"].shape
+@check(
+    "components.rope_far_positions",
+    task="rope",
+    needs=["run_rope"],
+    cases={
+        "theta_10000": Param(10000.0, after=["components.rope", *HONOURED]),
+        "theta_100": Param(100.0, after=[*HONOURED, "components.rope_far_positions[theta_10000]"]),
+        "theta_500000": Param(500000.0, after=[*HONOURED, "components.rope_far_positions[theta_10000]"]),
+    },
+)
+def rope_far_positions(subject: Subject, case: float) -> float:
+    """Positions around 256 and up to the last of 600, for three thetas.
 
-
-for _name, _theta, _before in (
-    ("theta_10000", 10000.0, ("components.rope", *HONOURED)),
-    ("theta_100", 100.0, (*HONOURED, "components.rope_far_positions[theta_10000]")),
-    ("theta_500000", 500000.0, (*HONOURED, "components.rope_far_positions[theta_10000]")),
-):
-
-    @check("components.rope_far_positions", task="rope", needs=["run_rope"], after=_before, cases={_name: _theta})
-    def rope_far_positions(subject: Subject, case: float) -> float:
-        """Positions around 256 and up to the last of 600, for three thetas.
-
-        Usually broken by positions, frequencies or tables in half precision: bfloat16 holds every integer up to 256.
-        """
-        arguments = _arguments(
-            normal(3, 6, D_K, seed=66),
-            torch.tensor([255, 256, 257, 411, 598, 599]),
-            theta=case,
-            max_seq_len=LONG,
-        )
-        teach = "a correct rotation keeps positions, frequencies, cos and sin in float32 or better"
-        return judge_call(subject, "run_rope", what=f"theta {case:g}, positions 255 to 599", teach=teach, **arguments)
+    Usually broken by positions, frequencies or tables in half precision: bfloat16 holds every integer up to 256.
+    """
+    arguments = _arguments(
+        normal(3, 6, D_K, seed=66),
+        torch.tensor([255, 256, 257, 411, 598, 599]),
+        theta=case,
+        max_seq_len=LONG,
+    )
+    teach = "a correct rotation keeps positions, frequencies, cos and sin in float32 or better"
+    return judge_call(subject, "run_rope", what=f"theta {case:g}, positions 255 to 599", teach=teach, **arguments)
 
 
 @check("components.rope_leading_axes", task="rope", needs=["run_rope"], after=["components.rope", *HONOURED])
@@ -207,8 +196,12 @@ def rope_leading_axes(subject: Subject) -> float:
     "components.rope_other_shapes",
     task="rope",
     needs=["run_rope"],
-    after=["components.rope_leading_axes", "components.rope_rows", "components.rope_position_values[by_row]"],
-    advisory=True,
+    after=[
+        "components.rope_leading_axes",
+        "components.rope_rows",
+        "components.rope_position_values[by_row]",
+        "components.rope_position_values[jumping]",
+    ],
     cases={
         "no_leading_axis": ((5,), (5,)),
         "positions_by_row": ((3, 5), (3, 5)),

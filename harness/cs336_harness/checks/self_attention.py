@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
-from cs336_harness.checks.registry import check
+from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference.weights import make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
@@ -211,32 +211,53 @@ def attention_position_values(subject: Subject, case: tuple[list[int], int]) -> 
     "components.attention_position_shapes",
     task="multihead_self_attention",
     needs=[MHA_ROPE],
-    after=ROTARY_AFTER,
-    advisory=True,
+    after=[
+        *ROTARY_AFTER,
+        "components.attention_position_values[jumping]",
+        "components.attention_position_values[last_position]",
+    ],
     cases={
         "time": torch.tensor([0, 4, 5, 9, 17]),
         "batch_time": torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11]]),
         "as_many_rows_as_heads": torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11], [1, 2, 9, 12, 19]]),
-        "none": None,
+        "none": Param(None, advisory=True),
     },
 )
 def attention_position_shapes(subject: Subject, case: Tensor | None) -> float:
-    """Positions of shape (time,), of shape (batch, time) with rows that differ, and none, which means 0, 1, 2, …
+    """Positions of shape (time,), of shape (batch, time) with rows that differ, and none (usually 0, 1, …).
 
     As many rows as heads is a case of its own: cosines of shape (batch, time, …) then line up with the heads without an
-    error, and each head is turned by another row's positions.
+    error, and each head is turned by another row's positions. Where two rows are refused, that is the same refusal.
     """
     batch = len(case) if case is not None and case.ndim == 2 else 2
     arguments = rotary_attention_arguments(case, theta=500.0, batch=batch)
     if case is None:
-        what, teach = "no positions", "a decoder that does without counts 0, 1, 2, …"
+        what, teach = "no positions", "the contract does not say what happens then; most count 0, 1, 2, …"
     else:
         what = f"{batch} rows, 3 heads, positions of shape {tuple(case.shape)}"
         teach = (
             "a decoder that takes them turns row b by token_positions[b]: cos and sin of (batch, time, …) get an axis"
             " for the heads"
         )
-    return judge_call(subject, MHA_ROPE, what=what, teach=teach, **arguments)
+    try:
+        return judge_call(subject, MHA_ROPE, what=what, teach=teach, **arguments)
+    except CheckFailure as failure:
+        if batch == 3 and (refusal := _refuses_rows(subject)) is not None:
+            raise CheckFailure(
+                f"{refusal.message}; with as many rows as heads it does not, and the numbers are wrong; {teach}",
+                failure.evidence,
+            ) from refusal.__cause__
+        raise
+
+
+def _refuses_rows(subject: Subject) -> CheckFailure | None:
+    """How positions (batch, time) are refused where no sizes coincide; None where they are taken."""
+    arguments = rotary_attention_arguments(torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11]]), theta=500.0)
+    try:
+        _call(subject, MHA_ROPE, arguments)
+    except CheckFailure as failure:
+        return failure if failure.__cause__ is not None else None
+    return None
 
 
 def _rotary_for_batch(batch: int) -> dict[str, Any]:
@@ -254,61 +275,49 @@ def _model_for_batch(batch: int) -> dict[str, Any]:
     }
 
 
-BATCHED: dict[str, tuple[str, list[str], Callable[[int], dict[str, Any]], str, int]] = {
-    "multihead_self_attention_with_rope": (
-        "multihead_self_attention",
-        ["components.multihead_self_attention", "components.rope"],
-        _rotary_for_batch,
-        "in_features",
-        12,
-    ),
-    "transformer_block": (
-        "transformer_block",
-        ["components.rmsnorm", "components.swiglu", "components.multihead_self_attention_with_rope"],
-        block_arguments,
-        "in_features",
-        24,
-    ),
-    "transformer_lm": (
-        "transformer_lm",
-        ["components.embedding", "components.transformer_block"],
-        _model_for_batch,
-        "in_indices",
-        11,
-    ),
-}
-"""Where queries are rotated in a batch of heads: task, what comes before, arguments for so many rows, the batched one,
-width of the result."""
+@check(
+    "components.batch_and_heads",
+    cases={
+        "multihead_self_attention_with_rope": Param(
+            (MHA_ROPE, _rotary_for_batch, "in_features", 12),
+            task="multihead_self_attention",
+            needs=[MHA_ROPE],
+            after=["components.multihead_self_attention", "components.rope"],
+        ),
+        "transformer_block": Param(
+            (BLOCK, block_arguments, "in_features", 24),
+            task="transformer_block",
+            needs=[BLOCK],
+            after=["components.rmsnorm", "components.swiglu", "components.multihead_self_attention_with_rope"],
+        ),
+        "transformer_lm": Param(
+            ("run_transformer_lm", _model_for_batch, "in_indices", 11),
+            task="transformer_lm",
+            needs=["run_transformer_lm"],
+            after=["components.embedding", "components.transformer_block"],
+        ),
+    },
+)
+def batch_and_heads(subject: Subject, case: tuple[str, Callable[[int], dict[str, Any]], str, int]) -> None:
+    """Two rows and three heads, where one row is right: the batch axis is not taken for the head axis.
 
-for _name, (_task, _before, *_case) in BATCHED.items():
-
-    @check(
-        "components.batch_and_heads",
-        task=_task,
-        needs=[f"run_{_name}"],
-        after=_before,
-        cases={_name: (f"run_{_name}", *_case)},
-    )
-    def batch_and_heads(subject: Subject, case: tuple[str, Callable[[int], dict[str, Any]], str, int]) -> None:
-        """Two rows and three heads, where one row is right: the batch axis is not taken for the head axis.
-
-        Usually broken by cosines of shape (batch, time, …) against queries of shape (batch, heads, time, …): PyTorch
-        lines axes up from the right, so the batch meets the heads. As many rows as heads, or one row, hide it.
-        """
-        entry_point, sample, batched, width = case
-        for batch in (2, 4):
-            together = sample(batch)
-            alone = {**together, batched: together[batched][-1:]}
-            expected = attempt(subject, entry_point, (1, 5, width), **alone)
-            if expected is None:
-                return
-            try:
-                result = subject.call(entry_point, shape=(batch, 5, width), **together)
-            except CheckFailure as failure:
-                raise _mixed(entry_point, batch, f"fails ({failure.message})", failure.evidence) from failure.__cause__
-            if not same_numbers(expected, result[-1:]):
-                evidence = Evidence(entry_point=entry_point, arguments=together)
-                raise _mixed(entry_point, batch, f"gives row {batch - 1} other numbers", evidence)
+    Usually broken by cosines of shape (batch, time, …) against queries of shape (batch, heads, time, …): PyTorch
+    lines axes up from the right, so the batch meets the heads. As many rows as heads, or one row, hide it.
+    """
+    entry_point, sample, batched, width = case
+    for batch in (2, 4):
+        together = sample(batch)
+        alone = {**together, batched: together[batched][-1:]}
+        expected = attempt(subject, entry_point, (1, 5, width), **alone)
+        if expected is None:
+            return
+        try:
+            result = subject.call(entry_point, shape=(batch, 5, width), **together)
+        except CheckFailure as failure:
+            raise _mixed(entry_point, batch, f"fails ({failure.message})", failure.evidence) from failure.__cause__
+        if not same_numbers(expected, result[-1:]):
+            evidence = Evidence(entry_point=entry_point, arguments=together)
+            raise _mixed(entry_point, batch, f"gives row {batch - 1} other numbers", evidence)
 
 
 def _mixed(entry_point: str, batch: int, what: str, evidence: Evidence) -> CheckFailure:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from cs336_harness.checks.comparing import LOGITS, taught
-from cs336_harness.checks.registry import check
+from cs336_harness.checks.registry import Param, check
 from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
 from cs336_harness.reference.interventions import model_call
 from cs336_harness.reference.tolerance import require_close
@@ -90,8 +90,6 @@ AFTER_SNAPSHOTS = (
     "assembly.transformer_lm_one_token",
 )
 VOCABULARY = ("token_embeddings.weight", "lm_head.weight")
-FIRST = "mha"
-"""The built model that the other built ones come after."""
 
 
 @check(
@@ -116,16 +114,29 @@ def logits(subject: Subject, case: Case) -> float:
         return require_close(f"run_transformer_lm ({case})", actual, expected, noise, LOGITS, evidence)
 
 
-def _after(name: str) -> list[str]:
-    earlier = {
-        FIRST: [],
-        "gqa-6-over-2-tied": [FIRST, "mha-tied", "gqa-6-over-2"],
-        "mqa-one-token": [FIRST, "mqa"],
-        "mqa-eleven-layers": [FIRST, "mqa"],
-    }
-    return [f"slow_oracle.built_logits[{other}]" for other in earlier.get(name, [FIRST])]
+def _built_logits(*cases: str) -> list[str]:
+    return [f"slow_oracle.built_logits[{case}]" for case in cases]
 
 
+BUILT_AFTER = {
+    "mha": [],
+    "mha-tied": _built_logits("mha"),
+    "gqa-6-over-2": _built_logits("mha"),
+    "gqa-6-over-2-tied": _built_logits("mha", "mha-tied", "gqa-6-over-2"),
+    "mqa": _built_logits("mha"),
+    "mqa-one-token": _built_logits("mha", "mqa"),
+    "mqa-eleven-layers": _built_logits("mha", "mqa"),
+}
+"""Which built models the logits of each come after."""
+
+
+@check(
+    "slow_oracle.built_logits",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[*AFTER_SNAPSHOTS, "information_flow.train_and_eval"],
+    cases={name: Param(case, after=BUILT_AFTER[name]) for name, case in BUILT.items()},
+)
 def built_logits(subject: Subject, case: Case) -> float:
     """Raw logits of a model that the subject built and that was given the reference's weights: MHA, GQA, MQA, tied or
     not.
@@ -143,6 +154,23 @@ def built_logits(subject: Subject, case: Case) -> float:
         return require_close(what, actual, expected, noise, LOGITS, model.evidence(token_ids))
 
 
+@check(
+    "slow_oracle.gradients",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    cases={
+        name: Param(
+            case,
+            after=[
+                *_built_logits(name),
+                "information_flow.gradient_leak",
+                *(["slow_oracle.gradients[mha]"] if name != "mha" else []),
+            ],
+        )
+        for name, case in BUILT.items()
+        if case.time > 1  # a single token attends to itself whatever queries and keys are: they have no gradient
+    },
+)
 def gradients(subject: Subject, case: Case) -> float:
     """The gradient of every weight of a built model, back-propagated from a weighted sum of its logits.
 
@@ -229,31 +257,6 @@ def _gradient_message(name: str, count: int, gradient: Tensor, wanted: Tensor, c
         " logits something is detached, cut off or counted twice; in a correct decoder autograd sees every operation,"
         " once"
     )
-
-
-for _name, _case in BUILT.items():
-    _logits_id = f"slow_oracle.built_logits[{_name}]"
-    check(
-        "slow_oracle.built_logits",
-        task="transformer_lm",
-        needs=ASSEMBLY,
-        after=[*AFTER_SNAPSHOTS, "information_flow.train_and_eval", *_after(_name)],
-        cases={_name: _case},
-    )(built_logits)
-for _name, _case in BUILT.items():
-    if _case.time == 1:
-        continue  # a single token attends to itself whatever queries and keys are: they have no gradient
-    check(
-        "slow_oracle.gradients",
-        task="transformer_lm",
-        needs=ASSEMBLY,
-        after=[
-            f"slow_oracle.built_logits[{_name}]",
-            "information_flow.gradient_leak",
-            *([] if _name == FIRST else [f"slow_oracle.gradients[{FIRST}]"]),
-        ],
-        cases={_name: _case},
-    )(gradients)
 
 
 def judge_random_shape(subject: Subject, case: Case) -> None:

@@ -76,7 +76,7 @@ def random_mask(*size: int, seed: int) -> Tensor:
     return mask
 
 
-def projections(width: int = PUBLIC_SHAPE.d_model) -> dict[str, Tensor]:
+def projections() -> dict[str, Tensor]:
     """The four projection weights of one attention layer under the contract's argument names."""
     weights = public_weights()
     names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "output_proj"}

@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Generator
 from typing import Any
 
+from cs336_harness.contract import beyond_the_course
+
 
 @dataclasses.dataclass(slots=True)
 class Evidence:
@@ -54,6 +56,20 @@ def explained_by(*checks: str) -> Generator[None]:
     except CheckFailure as failure:
         failure.after = (*failure.after, *checks)
         raise
+
+
+def refused_beyond_the_course(failure: CheckFailure) -> str | None:
+    """What CS336's own tests never give the entry point that refused it, in words; None for any other failure.
+
+    The one rule of what is advisory (docs/ADVISORY.md): to refuse a call that the course never makes is no fault, to
+    answer it with wrong numbers is. To refuse is to raise, or to give a result of another shape: both are noticed at
+    once.
+    """
+    evidence = failure.evidence
+    refused = isinstance(failure, WrongShape) or isinstance(failure.__cause__, Exception)
+    if not refused or evidence.entry_point is None or evidence.arguments is None:
+        return None
+    return beyond_the_course(evidence.entry_point, evidence.arguments)
 
 
 class BlankEntryPoint(Exception):

@@ -112,8 +112,11 @@ def _explain_check(base: str, cases: list[Check]) -> Iterator[str]:
     if usual:
         yield f"  {usual}"
     yield ""
-    yield f"  task        {check.task}, handout §{check.section}"
-    yield f"  calls       {', '.join(check.needs) or 'every entry point that is there'}"
+    tasks = list(dict.fromkeys(f"{case.task}, handout §{case.section}" for case in cases))
+    yield f"  task        {tasks[0]}" if len(tasks) == 1 else f"  tasks       {'; '.join(tasks)}, by case"
+    calls = dict.fromkeys(need for case in cases for need in case.needs)
+    by_case = ", by case" if any(set(case.needs) != set(calls) for case in cases) else ""
+    yield f"  calls       {', '.join(calls) or 'every entry point that is there'}{by_case}"
     if len(cases) > 1:
         yield f"  cases       {', '.join(case.id[len(base) + 1 : -1] for case in cases)}"
     after = dict.fromkeys(_base(other) for case in cases for other in case.after if _base(other) != base)

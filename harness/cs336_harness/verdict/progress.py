@@ -128,10 +128,17 @@ def progress(results: Iterable[Result]) -> Progress:
 
 def _standing(name: str, checks: Iterable[Check], by_id: dict[str, Result]) -> Standing:
     found = [by_id.get(check.id) for check in checks]
-    counts = Counter(result.outcome if result is not None else "not run" for result in found)
+    counts = Counter(_outcome(result) for result in found)
     skipped = [result.states for result in found if result is not None and result.outcome == "skipped"]
     lacks = dict.fromkeys(need for states in skipped for need, state in states.items() if state == "absent")
     return Standing(name, counts, tuple(lacks))
+
+
+def _outcome(result: Result | None) -> str:
+    """What counts for a required check: where it ended as advisory, it is as good as passed."""
+    if result is None:
+        return "not run"
+    return "passed" if result.outcome == "advisory" else result.outcome
 
 
 def progress_lines(results: Iterable[Result], root: Path | None = None) -> list[str]:

@@ -13,7 +13,14 @@ from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CannotJudgeError, CheckFailure, Evidence
+from cs336_harness.subject.failures import (
+    AbsentEntryPoint,
+    BlankEntryPoint,
+    CannotJudgeError,
+    CheckFailure,
+    Evidence,
+    refused_beyond_the_course,
+)
 from cs336_harness.subject.time_limit import time_limit
 
 Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
@@ -127,6 +134,9 @@ class Suite:
             result.blocked_by = result.blocked_by if result.diagnosis is None else None
         elif check.advisory:
             result.outcome = "advisory"
+        elif (unasked := refused_beyond_the_course(result.failure)) is not None:
+            result.outcome = "advisory"
+            result.message = f"{result.message}; no test of CS336's gives it {unasked}, so refusing that is advisory"
         elif self._wants_diagnosis(check):
             if self._before_diagnosis is not None:
                 self._before_diagnosis(result)
