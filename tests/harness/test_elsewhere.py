@@ -16,6 +16,16 @@ from cs336_harness.reference.oracle_adapters import OracleAdapters
 run_silu = OracleAdapters(dtype=torch.float32).run_silu
 """
 
+NO_NETWORK = """
+import sys
+
+def refuse(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "urllib.Request"):
+        raise OSError(f"{event} {arguments}: nothing here needs the network")
+
+sys.addaudithook(refuse)
+"""
+
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
@@ -27,9 +37,12 @@ def foreign(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    environment = dict(os.environ) if path is None else {**os.environ, "PYTHONPATH": str(path)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -41,8 +54,12 @@ def test_the_module_is_the_command(foreign: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_judges_the_repository_that_one_stands_in(foreign: Path) -> None:
-    ran = run(foreign / "tests", "cs336_harness", "check", "-k", "components.silu")
+def test_the_command_judges_the_repository_that_one_stands_in_and_needs_no_network(
+    foreign: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    closed = tmp_path_factory.mktemp("closed")
+    (closed / "sitecustomize.py").write_text(NO_NETWORK)
+    ran = run(foreign / "tests", "cs336_harness", "check", "-k", "components.silu", path=closed)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("judging adapters.py\n")
 
