@@ -39,9 +39,8 @@ def load(path: Path | None = None, *, show_output: bool = False) -> Subject:
     :class:`CannotJudgeError` with one line that says what is wrong and what to do.
     """
     file = locate(path if path is not None else repository_here())
-    in_tests = file.parent.name == "tests"
-    root = file.parent.parent if in_tests else file.parent
-    module_name = f"tests.{file.stem}" if in_tests else file.stem
+    root = root_of(file)
+    module_name = file.stem if root == file.parent else f"tests.{file.stem}"
     _leave_home(root)
     _prepare_path(root)
     _forget_other_roots(root)
@@ -54,6 +53,25 @@ def load(path: Path | None = None, *, show_output: bool = False) -> Subject:
             f"{file} defines none of the entry points (run_linear, run_rmsnorm, …); is it an adapters file?"
         )
     return Subject(module, name=_display(file), root=root, path=file, output=output)
+
+
+def root_of(file: Path) -> Path:
+    """The folder that an adapters file's own imports begin at."""
+    return file.parent.parent if file.parent.name == "tests" else file.parent
+
+
+def is_from(name: str, root: Path) -> bool:
+    """Whether an imported module lies under a folder, and is neither installed there nor the harness's own."""
+    own = (place.is_relative_to(root) and not _is_library(place) for place in _places_of(name))
+    return name.partition(".")[0] != PACKAGE.name and any(own)
+
+
+def forget_modules_of(root: Path) -> None:
+    """Drops what is imported from a subject's folder, so that it is read again."""
+    bases = (root, root / "src", *folders_of(root))
+    stems = {child.stem for base in bases for child in children_of(base)}
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] in stems and is_from(name, root)]:
+        del sys.modules[name]
 
 
 def _display(file: Path) -> str:
@@ -107,7 +125,7 @@ def _forget_other_roots(root: Path) -> None:
     bases = [root, root / "src"] + ([] if HOME is None or _is_part_of_ours(root) else [HOME])
     own = {child.stem for base in bases for child in children_of(base)} - {PACKAGE.name}
     candidates = own - sys.stdlib_module_names
-    places = {name: _places_of(name) for name in sys.modules if name.partition(".")[0] in candidates}
+    places = {name: _places_of(name) for name in list(sys.modules) if name.partition(".")[0] in candidates}
     for name, folders in places.items():
         if not any(folder.is_relative_to(root) or _is_library(folder) for folder in folders):
             del sys.modules[name]
@@ -115,12 +133,12 @@ def _forget_other_roots(root: Path) -> None:
 
 def _places_of(name: str) -> list[Path]:
     """The file and the folders that an imported module consists of; none where its parent package is gone."""
-    module = sys.modules[name]
+    attributes = getattr(sys.modules[name], "__dict__", {})  # getattr would make up a __path__ for some of PyTorch's
     try:
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        places = [attributes.get("__file__"), *attributes.get("__path__", ())]
     except KeyError:
         return []
-    return [Path(place).resolve() for place in places if place is not None]
+    return [Path(place).resolve() for place in places if isinstance(place, str)]
 
 
 def _claim_packages_without_init(root: Path) -> None:
