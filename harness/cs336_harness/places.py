@@ -21,3 +21,11 @@ FIXTURES = PACKAGE / "fixtures" if HOME is None else HOME / "fixtures"
 
 TEMPLATES = PACKAGE / "course" / "templates"
 """Files of the handout that are written for it."""
+
+
+def is_own_file(file: str, root: Path) -> bool:
+    """Whether a file is one of the subject's: under its ``root``, neither installed there nor the harness's own."""
+    path = Path(file)
+    return (
+        path.is_relative_to(root.resolve()) and "site-packages" not in path.parts and not path.is_relative_to(PACKAGE)
+    )

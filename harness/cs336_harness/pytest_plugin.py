@@ -7,7 +7,7 @@ line; a blocked, skipped or advisory check does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ WORDS = {
 }
 """Category, letter and word of the outcomes that pytest does not know."""
 
-SUITE = pytest.StashKey[Any]()
+TRIAL = pytest.StashKey[Any]()
 WRITTEN = pytest.StashKey[list[str]]()
 
 
@@ -90,6 +90,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--snapshot-update", action="store_true", help="write again the public snapshots of the tests that run"
     )
     group.addoption("--no-diagnosis", action="store_true", help="do not say which known mistake a failure is")
+    group.addoption(
+        "--check-timeout",
+        type=float,
+        default=30,
+        metavar="SECONDS",
+        help="how long the decoder may compute in one check",
+    )
+    group.addoption(
+        "--total-timeout", type=float, default=600, metavar="SECONDS", help="how long all judging may take together"
+    )
     group.addoption("--hint", action="store_true", help="say more on each named mistake, step by step")
 
 
@@ -160,41 +170,50 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.fixture(scope="session")
-def suite(request: pytest.FixtureRequest) -> Any:
-    """The suite of the subject that this run judges."""
-    from cs336_harness.subject.loading import load
-    from cs336_harness.verdict.suite import Suite
+def trial(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The subject of this run, judged in a process of its own by the checks of all tests that were chosen."""
+    from cs336_harness.checks import all_checks
+    from cs336_harness.isolation.trial import Trial
+    from cs336_harness.reference import recipes
+    from cs336_harness.subject.locating import repository_here
 
+    config = request.config
+    checks = [all_checks()[name] for name in dict.fromkeys(filter(None, map(_check_of, request.session.items)))]
+    if config.getoption("snapshot_update"):
+        for name in dict.fromkeys(check.snapshot for check in checks if check.snapshot is not None):
+            recipes.update(name)
+            config.stash[WRITTEN].append(name)
     try:
-        path = request.config.getoption("adapters")
-        subject = load(path if path is not None else HOME if _at_home(request.config) else None)
+        with Trial(
+            config.getoption("adapters") or (HOME if _at_home(config) else None) or repository_here(),
+            checks,
+            diagnose=not config.getoption("no_diagnosis"),
+            timeout=config.getoption("check_timeout"),
+            total=config.getoption("total_timeout"),
+        ) as made:
+            config.stash[TRIAL] = made
+            yield made
     except CannotJudgeError as error:
         pytest.exit(f"cs336: {error}", returncode=2)
-    made = Suite(subject, diagnose=not request.config.getoption("no_diagnosis"))
-    request.config.stash[SUITE] = made
-    return made
-
-
-@pytest.fixture(scope="session")
-def subject(suite: Any) -> Any:
-    """The subject that this run judges."""
-    return suite.subject
 
 
 @pytest.fixture
-def judge(suite: Any, request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Runs one check on the subject and turns what became of it into pytest's words."""
-    from cs336_harness.checks import all_checks
-    from cs336_harness.reference import recipes
+def judge(trial: Any, request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes the result of one check and turns it into pytest's words."""
 
     def run(check_id: str) -> None:
-        check = all_checks()[check_id]
-        if check.snapshot is not None and request.config.getoption("snapshot_update"):
-            recipes.update(check.snapshot)
-            request.config.stash[WRITTEN].append(check.snapshot)
-        _tell(suite.result(check), request)
+        result = trial.result(check_id)
+        if result is None:
+            pytest.fail(f"{check_id} was not run: {trial.cut_short}", pytrace=False)
+        _tell(result, request)
 
     return run
+
+
+def _check_of(item: pytest.Item) -> str | None:
+    """The id of the check that a test judges by."""
+    marker = item.get_closest_marker("check")
+    return marker.args[0] if marker is not None else None
 
 
 def _tell(result: Any, request: pytest.FixtureRequest) -> None:
@@ -220,8 +239,7 @@ def _tell(result: Any, request: pytest.FixtureRequest) -> None:
 
 
 def _will_run(request: pytest.FixtureRequest, check_id: str) -> bool:
-    markers = (item.get_closest_marker("check") for item in request.session.items)
-    return any(marker is not None and marker.args == (check_id,) for marker in markers)
+    return any(_check_of(item) == check_id for item in request.session.items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -243,7 +261,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     from cs336_harness.reference import recipes
 
-    judged = config.stash.get(SUITE, None)
+    judged = config.stash.get(TRIAL, None)
     write = terminalreporter.write_line
     _summarise(judged, terminalreporter)
     written = sorted(set(config.stash[WRITTEN]))
@@ -257,7 +275,7 @@ def _summarise(judged: Any, terminalreporter: Any) -> None:
     from cs336_harness.verdict.progress import progress_lines
     from cs336_harness.verdict.report import blank_lines
 
-    results = list(judged.results()) if judged is not None else []
+    results = judged.results if judged is not None else []
     blank = blank_lines(results)
     answers = [report for report in terminalreporter.getreports("blank") if "check" not in dict(report.user_properties)]
     if answers:
@@ -270,5 +288,5 @@ def _summarise(judged: Any, terminalreporter: Any) -> None:
                 terminalreporter.write_line(line)
     if results:
         terminalreporter.section("where you stand", sep="-")
-        for line in progress_lines(results, judged.subject.root):
+        for line in progress_lines(results, judged.root):
             terminalreporter.write_line(line)

@@ -114,19 +114,19 @@ def run_silu(in_features):
 
 
 def test_what_a_subject_prints_is_hidden_and_counted_or_shown(
-    subject: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    subject: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cs336(monkeypatch, "check", str(subject), "-k", "components.silu") == 0
-    assert "hidden" not in capsys.readouterr().out
+    assert "hidden" not in capfd.readouterr().out
     subject.write_text(TALKS)
     arguments = ("check", str(subject), "-k", "components.silu")
     assert cs336(monkeypatch, *arguments) == 0
-    hidden = capsys.readouterr().out
+    hidden = capfd.readouterr().out
     assert "at import" not in hidden
     (last,) = hidden.splitlines()[-1:]
     assert last.endswith("lines that the subject printed were hidden; -s shows them")
     assert cs336(monkeypatch, *arguments, "-s") == 0
-    shown = capsys.readouterr().out
+    shown = capfd.readouterr().out
     assert "at import\n" in shown
     assert int(last.split()[0]) == 1 + 2 * shown.count("two\nlines\n") > 1
     assert "hidden" not in shown

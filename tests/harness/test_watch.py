@@ -18,19 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import all_defects, subject_of
-from cs336_harness.diagnosis import Diagnosis
+from cs336_harness.diagnosis.wording import Diagnosis
+from cs336_harness.isolation.job import Job, result_of, wire
+from cs336_harness.isolation.judge import planned, tell_line
+from cs336_harness.isolation.workers import CAN_FORK, ForkServer, FreshProcesses
 from cs336_harness.places import HOME
 from cs336_harness.verdict.explain import hints
 from cs336_harness.verdict.suite import Suite
-from cs336_harness.watch.judge import Job, planned, tell_line, wire
-from cs336_harness.watch.loop import _report_keys, _report_saves, folders
-from cs336_harness.watch.session import Session, result_of
-from cs336_harness.watch.workers import CAN_FORK, ForkServer, FreshProcesses
+from cs336_harness.watch.keys import characters_of, read_keys
+from cs336_harness.watch.saves import folders, report_saves
+from cs336_harness.watch.session import Session
 
 needs_fork = pytest.mark.skipif(not CAN_FORK, reason="this platform cannot fork a process that has torch loaded")
 
@@ -43,35 +44,26 @@ MISTAKE = Diagnosis("feed-forward", "certain", (all_defects()[KNOWN],)).to_json(
 
 
 class Recorder:
-    """Workers that do nothing but remember."""
-
-    parts = 1
+    """A supervisor that does nothing but remember."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
-        self.stopped = 0
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job, parts: int) -> None:
         self.jobs.append(job)
-
-    def stop(self) -> None:
-        self.stopped += 1
-
-    def close(self) -> None:
-        pass
 
 
 class Watching:
     """A session on a made-up subject, its console as text."""
 
     def __init__(self, root: Path) -> None:
-        self.workers = Recorder()
+        self.supervisor = Recorder()
         self.screen = io.StringIO()
-        console = Console(file=self.screen, width=200)
-        self.session = Session(console, self.workers, root / "adapters.py", root, root / "log", timeout=10)
+        console = Console(file=self.screen, width=100)
+        self.session = Session(console, self.supervisor, root / "adapters.py", root / "log", timeout=10)
 
     def tell(self, kind: str, **event: Any) -> None:
-        self.session.event({"event": kind, "job": self.workers.jobs[-1].number, "part": 0, **event})
+        self.session.event({"event": kind, **event})
 
     def begin(self, *changed: str, plan: tuple[str, ...] = (SILU,)) -> None:
         self.session.run("saved")
@@ -79,9 +71,9 @@ class Watching:
 
     def result(self, check: str = SILU, outcome: str = "passed", **fields: Any) -> None:
         told: dict[str, Any] = {"message": "", "details": [], "blocked_by": None, "seconds": 0.0}
-        told |= {"error_in_noise": None, "diagnosis": None}
+        told |= {"error_in_noise": None, "diagnosis": None, "influence": None}
         told |= {"states": dict.fromkeys(all_checks()[check].needs, "filled")}
-        self.tell("result", id=check, outcome=outcome, **{**told, **fields})
+        self.tell("result", result={"id": check, "outcome": outcome, **told, **fields})
 
     def take_text(self) -> str:
         text = self.screen.getvalue()
@@ -117,7 +109,7 @@ def test_a_touched_task_is_told_when_it_is_through_and_the_others_only_when_wron
     assert watching.take_text() == ""
     watching.tell("done")
     text = watching.take_text()
-    assert "2 checks in" in text
+    assert "done: ✓ 2  2 checks in" in text
     assert "required checks passed in 0 of 11 tasks, the others were not run in full" in text
 
 
@@ -126,20 +118,9 @@ def test_the_next_job_begins_with_what_failed(watching: Watching) -> None:
     watching.result(outcome="failed", message="off")
     watching.tell("done")
     watching.session.saved([watching.session._root / "layers.py"])
-    job = watching.workers.jobs[-1]
+    job = watching.supervisor.jobs[-1]
     assert job.first == (SILU,)
     assert job.known == {"run_silu": "1"}
-
-
-def test_a_new_save_kills_the_running_job_and_silences_it(watching: Watching) -> None:
-    watching.begin("run_silu")
-    watching.take_text()
-    watching.session.saved([watching.session._root / "layers.py"])
-    assert watching.workers.stopped == 1
-    stale = {"job": watching.workers.jobs[0].number, "part": 0}
-    watching.session.event({"event": "ended", "status": -9, **stale})
-    assert watching.take_text() == ""
-    assert watching.session.live
 
 
 def test_what_cannot_be_read_is_one_line_and_the_watch_goes_on(watching: Watching) -> None:
@@ -147,52 +128,7 @@ def test_what_cannot_be_read_is_one_line_and_the_watch_goes_on(watching: Watchin
     watching.tell("unreadable", message="layers.py:3: SyntaxError: '(' was never closed")
     assert "✗ layers.py:3: SyntaxError: '(' was never closed" in watching.take_text()
     watching.session.run("saved")
-    assert len(watching.workers.jobs) == 2
-    assert watching.workers.stopped == 0
-
-
-def test_an_endless_loop_is_placed_in_the_learners_own_file(watching: Watching, tmp_path: Path) -> None:
-    watching.begin("run_silu", plan=(SILU, "components.linear"))
-    watching.tell("running", check=SILU)
-    log = watching.workers.jobs[-1].log_of(0)
-    log.write_text(
-        f'Timeout (0:00:10)!\n  File "{tmp_path}/layers.py", line 4 in silu\n  File "/x.py", line 1 in f\n'
-        f'  File "{tmp_path}/.venv/lib/site-packages/torch/nn.py", line 2 in relu\n'
-    )
-    watching.tell("ended", status=1)
-    text = watching.take_text()
-    assert "components.silu did not end in 10 s: an endless loop?" in text
-    assert "layers.py:4 in silu" in text
-    assert "/x.py" not in text
-    assert "relu" not in text
-    assert "1 check was not run after that" in text
-
-
-@pytest.mark.parametrize("in_a_check", [True, False])
-def test_what_takes_long_in_others_files_is_called_no_endless_loop(
-    watching: Watching, tmp_path: Path, in_a_check: bool
-) -> None:
-    watching.begin("run_silu", plan=(SILU,))
-    if in_a_check:
-        watching.tell("running", check=SILU)
-    watching.workers.jobs[-1].log_of(0).write_text(
-        'Timeout (0:00:10)!\nThread 0x01 (most recent call first):\n  File "/lib/threading.py", line 1 in wait\n\n'
-        'Thread 0x02 (most recent call first):\n  File "<frozen importlib._bootstrap>", line 9 in _find\n'
-        f'  File "{tmp_path}/.venv/lib/site-packages/triton/runtime.py", line 2 in <module>\n'
-        f'  File "{tmp_path}/layers.py", line 4 in <module>\n'
-    )
-    watching.tell("ended", status=1)
-    text = " ".join(watching.take_text().split())
-    assert "did not end in 10 s, while it was in triton/runtime.py" in text
-    assert "endless loop" not in text
-    assert "layers.py:4 in <module>" in text
-
-
-def test_one_check_is_counted_as_one(watching: Watching) -> None:
-    watching.begin("run_silu", plan=(SILU,))
-    watching.result(outcome="passed")
-    watching.tell("ended", status=0)
-    assert re.search(r"\b1 check in \d", watching.take_text())
+    assert len(watching.supervisor.jobs) == 2
 
 
 def test_a_result_reads_the_same_on_the_other_side(watching: Watching) -> None:
@@ -212,66 +148,98 @@ def test_what_two_judges_find_out_is_told_once(watching: Watching) -> None:
     assert "the same mistake as in components.silu: silu-is-gelu" in watching.take_text()
 
 
+def test_one_check_is_counted_as_one(watching: Watching) -> None:
+    watching.begin("run_silu")
+    watching.result()
+    watching.tell("done")
+    assert "1 check in" in watching.take_text()
+
+
+def test_a_failure_is_told_once_however_long_its_diagnosis_takes(watching: Watching) -> None:
+    watching.begin("run_silu")
+    watching.take_text()
+    failure = wire(Suite(subject_of(all_defects()[KNOWN]), diagnose=False).result(all_checks()[SILU]))
+    watching.tell("failure", result=failure)
+    watching.result(outcome="failed", message="silu is off", diagnosis=MISTAKE)
+    watching.tell("done")
+    assert watching.take_text().count("✗ components.silu") == 1
+
+
+def test_no_word_is_broken_at_the_end_of_a_line(watching: Watching) -> None:
+    watching.begin("run_silu")
+    watching.result()
+    watching.tell("done")
+    lines = watching.take_text().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any(line.endswith("others were not") or line.startswith("run in full") for line in lines) or any(
+        "the others were not run in full" in line for line in lines
+    )
+
+
+def test_the_marks_are_explained_at_the_beginning(watching: Watching) -> None:
+    assert "✓ passed   ✗ failed   ○ not written yet" in watching.take_text()
+
+
+def test_commands(watching: Watching) -> None:
+    watching.begin("run_silu", plan=(SILU, "components.swiglu"))
+    watching.result(outcome="failed", message="off", diagnosis=MISTAKE)
+    watching.result("components.swiglu")
+    watching.tell("done")
+    watching.take_text()
+    assert watching.session.command("hints")
+    assert f"  1. {all_defects()[KNOWN].steps[0]}" in watching.take_text()
+    for command in ("again", "failed", "all"):
+        assert watching.session.command(command)
+    assert [job.checks for job in watching.supervisor.jobs] == [None, None, (SILU,), None]
+    assert not watching.session.command("quit")
+
+
+def test_a_name_focuses_until_all_are_asked_for(watching: Watching) -> None:
+    watching.session.focus("rope")
+    watching.session.saved([watching.session._root / "layers.py"])
+    watching.session.focus("no_such_task")
+    watching.session.command("all")
+    assert [job.keyword for job in watching.supervisor.jobs] == ["rope", "rope", None]
+    assert "-k 'no_such_task' selects no check" in watching.take_text()
+
+
+def test_letters_act_at_once_and_names_end_with_enter() -> None:
+    told: list[tuple[str, str]] = []
+    read_keys(iter("h\rrof\x7f\n"), lambda kind, what: told.append((kind, what)))
+    assert told == [
+        *(("command", "hints"), ("command", "again")),
+        *(("typing", "r"), ("typing", "ro"), ("typing", "rof"), ("typing", "ro"), ("focus", "ro")),
+        ("command", "quit"),  # the input ended
+    ]
+
+
+def test_what_is_typed_after_the_last_key_is_left_for_the_shell() -> None:
+    characters = iter("fqls\n")
+    told: list[str] = []
+    read_keys(characters, lambda kind, what: told.append(what))
+    assert told == ["failed", "quit"]
+    assert "".join(characters) == "ls\n"
+
+
+@pytest.mark.timeout(20)
+def test_the_end_of_input_and_a_terminal_that_is_gone_quit() -> None:
+    keys, typed = os.pipe()
+    os.write(typed, "hé".encode())
+    os.close(typed)
+    assert list(characters_of(keys)) == ["h", "\ufffd", "\ufffd", ""]
+    os.close(keys)
+    keyboard, inside = pty.openpty()
+    os.close(inside)  # from now on reading raises EIO
+    assert list(characters_of(keyboard)) == [""]
+    os.close(keyboard)
+
+
 def test_hints_for_a_failure_without_a_name_are_those_of_its_check(watching: Watching) -> None:
     watching.begin("run_silu")
     watching.result(outcome="failed", message="off")
     watching.take_text()
-    watching.session.key("h")
+    watching.session.command("hints")
     assert f"  1. {hints(SILU)[0]}" in watching.take_text()
-
-
-def test_a_failure_whose_diagnosis_takes_long_is_told_before_it(
-    watching: Watching, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watching.begin("run_silu")
-    watching.take_text()
-    watching.tell("failure", id=SILU, message="silu is off")
-    watching.session.tick()
-    assert watching.take_text() == ""
-    later = time.monotonic() + 1
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    watching.session.tick()
-    assert watching.take_text().startswith("✗ components.silu  silu is off; looking for the mistake behind it")
-    watching.result(outcome="failed", message="silu is off", diagnosis=MISTAKE)
-    watching.session.tick()
-    assert "looking" not in watching.take_text()
-
-
-def test_keys(watching: Watching) -> None:
-    watching.begin("run_silu")
-    watching.result(outcome="failed", message="off", diagnosis=MISTAKE)
-    watching.tell("done")
-    watching.take_text()
-    assert watching.session.key("h")
-    text = watching.take_text()
-    assert all(step in text for step in all_defects()[KNOWN].steps)
-    assert f"  1. {all_defects()[KNOWN].steps[0]}" in text
-    assert watching.session.key("\n")
-    assert watching.session.key("a")
-    assert [job.number for job in watching.workers.jobs] == [1, 2, 3]
-    assert watching.session.key("x")
-    assert not watching.session.key("q")
-
-
-@pytest.mark.timeout(20)
-def test_the_end_of_input_quits_once_and_no_other_byte_does() -> None:
-    inbox = queue.Queue[tuple[str, Any]]()
-    keys, typed = os.pipe()
-    os.write(typed, "hé".encode())
-    os.close(typed)
-    _report_keys(keys, inbox)
-    assert [key for _, key in inbox.queue] == ["h", "\ufffd", "\ufffd", "q"]
-    os.close(keys)
-
-
-@pytest.mark.timeout(20)
-def test_a_terminal_that_is_gone_quits() -> None:
-    inbox = queue.Queue[tuple[str, Any]]()
-    keyboard, inside = pty.openpty()
-    os.close(inside)  # from now on reading raises EIO
-    _report_keys(keyboard, inbox)
-    assert [key for _, key in inbox.queue] == ["q"]
-    os.close(keyboard)
 
 
 @needs_fork
@@ -301,17 +269,15 @@ class Server:
 
     def __init__(self) -> None:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
-        threads = torch.get_num_threads()
-        self.workers = ForkServer(self.events.put, prepare=False)
-        torch.set_num_threads(threads)
-        self.workers.parts = 1
+        self.workers = ForkServer(self.events.put)
         self.number = 0
 
-    def begin(self, path: Path, timeout: float = 10.0, parts: int = 1) -> None:
+    def begin(self, path: Path, parts: int = 1) -> None:
         self.number += 1
         log = str(path.parent / "log")
-        job = Job(self.number, str(path), log, timeout, keyword="components.silu", parts=parts, diagnose=False)
-        self.workers.start(job)
+        for part in range(parts):
+            job = Job(self.number, str(path), log, 10.0, "components.silu", None, part, parts, diagnose=False, known={})
+            self.workers.start(job)
 
     def finish(self, parts: int = 1) -> list[dict[str, Any]]:
         told: list[dict[str, Any]] = []
@@ -319,8 +285,8 @@ class Server:
             told.append(self.events.get(timeout=20))
         return [event for event in told if event["job"] == self.number]
 
-    def judge(self, path: Path, timeout: float = 10.0) -> list[dict[str, Any]]:
-        self.begin(path, timeout)
+    def judge(self, path: Path) -> list[dict[str, Any]]:
+        self.begin(path)
         return self.finish()
 
 
@@ -337,14 +303,15 @@ def adapters(tmp_path: Path) -> Path:
 
 
 def outcomes(events: list[dict[str, Any]]) -> dict[str, str]:
-    return {event["id"]: event["outcome"] for event in events if event["event"] == "result"}
+    results = [event["result"] for event in events if event["event"] == "result"]
+    return {result["id"]: result["outcome"] for result in results}
 
 
 @needs_fork
 def test_each_save_is_judged_as_it_is_on_the_disk(server: Server, adapters: Path) -> None:
     adapters.write_text(RIGHT)
     first = server.judge(adapters)
-    assert first[-2]["event"] == "done"
+    assert [event["event"] for event in first][-2:] == ["done", "ended"]
     assert outcomes(first)[SILU] == "passed"
     adapters.write_text(RIGHT.replace("in_features * t", "in_features + t"))  # the same length, within the same second
     assert outcomes(server.judge(adapters))[SILU] != "passed"
@@ -378,17 +345,6 @@ def test_a_subject_that_ends_its_process_ends_no_other(server: Server, adapters:
     assert (events[-1]["event"], events[-1]["status"]) == ("ended", status)
     adapters.write_text(RIGHT)
     assert outcomes(server.judge(adapters))[SILU] == "passed"
-
-
-@needs_fork
-def test_an_endless_loop_ends_and_its_log_says_where_it_stood(server: Server, adapters: Path) -> None:
-    adapters.write_text("def run_silu(in_features):\n    while True:\n        pass\n")
-    events = server.judge(adapters, timeout=0.1)
-    assert events[-1]["status"] == 1
-    assert events[-2] == {"job": server.number, "part": 0, "event": "running", "check": SILU}
-    log = (adapters.parent / "log-0").read_text()
-    assert "Timeout (" in log
-    assert re.search(r'adapters.py", line [23] in run_silu', log)
 
 
 @needs_fork
@@ -444,7 +400,7 @@ def test_folders_leave_out_environments_and_hidden_ones(tmp_path: Path) -> None:
 def test_saves_are_reported_in_folders_old_and_new_and_after_the_root_was_away(tmp_path: Path) -> None:
     root, inbox, stopping = tmp_path / "root", queue.Queue[tuple[str, Any]](), threading.Event()
     (root / ".venv").mkdir(parents=True)
-    watcher = threading.Thread(target=_report_saves, args=(root, inbox, stopping))
+    watcher = threading.Thread(target=report_saves, args=(root, inbox, stopping))
     watcher.start()
 
     def saved(name: str) -> bool:
@@ -475,7 +431,7 @@ def test_saves_are_reported_in_folders_old_and_new_and_after_the_root_was_away(t
 @pytest.mark.slow
 def test_a_fresh_process_does_the_same_without_fork(adapters: Path) -> None:
     events: queue.Queue[dict[str, Any]] = queue.Queue()
-    workers = FreshProcesses(events.put)
+    workers = FreshProcesses(events.put, spare=False)
     adapters.write_text(WRONG)
     workers.start(Job(1, str(adapters), str(adapters.parent / "log"), 60.0, keyword=SILU, diagnose=False))
     told = []
@@ -531,11 +487,15 @@ def test_a_whole_session_in_a_terminal(adapters: Path, how: str) -> None:
     assert "no such file" in screen.wait_for("q: quit")
     for number in range(20):
         adapters.write_text(f"{RIGHT}# {number}\n")
-    screen.wait_for("checks in")
+    screen.wait_for("done: ")
     screen.wait_for("q: quit")
     screen.press("\r")
     assert "again" in screen.wait_for("q: quit")
     screen.press("a")
     assert "all checks" in screen.wait_for("q: quit")
+    screen.press("f")
+    assert "nothing failed" in screen.wait_for("in the last run")
+    screen.press("silu\r")
+    assert "(only silu)" in screen.wait_for("q: quit")
     screen.press("q")
     assert screen.process.wait(timeout=20) == 0

@@ -25,7 +25,7 @@ def judge(
             mapping with the contract's functions (some are enough); None for the repository that one stands in.
         checks: only checks whose id or task contains a word, joined by ``and``, ``or``, ``not``: ``"rope or softmax"``.
         diagnose: whether failures are traced to their place and to a known mistake, which takes most of the time.
-        timeout: seconds that one check may take; needs the main thread, and a system with ``SIGALRM``.
+        timeout: seconds that the subject may compute in one check; needs the main thread of a system with ``SIGPROF``.
         show_output: whether what the decoder prints is shown.
 
     Everything runs in this process, on one thread, and leaves it as found: the working directory, what is imported,

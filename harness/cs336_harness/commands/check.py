@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +22,10 @@ def check(
     diagnosis: Annotated[bool, typer.Option(help="Say where a fault is and which known mistake it is.")] = True,
     hint: Annotated[bool, typer.Option("--hint", help="Say more on each named mistake, step by step.")] = False,
     plots: Annotated[Path | None, typer.Option(help="Write influence maps of failures into this folder (PNG).")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that one check may take before it is stopped.", min=0.1)] = 30,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that the decoder may compute in one check before it is stopped.", min=0.1)
+    ] = 30,
+    total_timeout: Annotated[float, typer.Option(help="Seconds that the whole run may take.", min=0.1)] = 600,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check.")] = False,
     show_output: Annotated[bool, typer.Option("--show-output", "-s", help="Show what the decoder prints.")] = False,
 ) -> None:
@@ -36,39 +40,44 @@ def check(
     prepare_torch()
     from cs336_harness.commands.writable import require_plots, require_writable_file
     from cs336_harness.course import drills
-    from cs336_harness.subject.loading import load
+    from cs336_harness.isolation.trial import Trial
     from cs336_harness.subject.locating import repository_here
     from cs336_harness.verdict import report
-    from cs336_harness.verdict.suite import Suite, select
+    from cs336_harness.verdict.suite import select
 
     console = Console()
     if json is not None:
         require_writable_file("--json", json)
     path = path if path is not None else repository_here()
-    with report.errors_written(json, path):
+    with report.errors_written(json, path), contextlib.ExitStack() as opened:
         if plots is not None:
             require_plots(plots)
         checks = select(keyword)
-        subject = load(path, show_output=show_output)
-        console.print(report.subject_line(subject), markup=False, highlight=False, style="bold")
+        trial = opened.enter_context(
+            Trial(path, checks, diagnose=diagnosis, timeout=timeout, total=total_timeout, show_output=show_output)
+        )
+        line = f"judging {trial.name}{trial.provenance}"
+        console.print(line, markup=False, highlight=False, style="bold")
         started = time.perf_counter()
-        suite = Suite(subject, diagnose=diagnosis, timeout=timeout)
-        results = []
         with console.status("") as status:
-            for number, item in enumerate(checks, 1):
-                status.update(f"{number} of {len(checks)}  {item.id}")
-                results.append(suite.result(item))
+            for _ in trial.run():
+                status.update(f"{len(trial.results) + 1} of {len(checks)}  {trial.running}")
+        seconds = time.perf_counter() - started
+        results, not_run = trial.results, trial.not_run
+        wrong = bool(not_run) or any(result.stops_exit_zero for result in results)
+        closing = drills.lines(trial.root, trial.drills) if keyword is None and not wrong else []
+    missing = report.missing_line(not_run, trial.cut_short)
     console.print()
-    report.print_report(console, results, time.perf_counter() - started, verbose=verbose, hint=hint, root=subject.root)
-    if keyword is None and subject.root is not None and not any(result.stops_exit_zero for result in results):
-        for line in drills.lines(subject.root):
-            console.print(line, markup=False, highlight=False)
+    report.print_report(console, results, seconds, verbose=verbose, hint=hint, root=trial.root, missing=missing)
+    for line in closing:
+        console.print(line, markup=False, highlight=False)
     if json is not None:
-        report.write_json(report.to_json(subject, results), json)
+        data = report.to_json(trial.name, results, cut_short=trial.cut_short, not_run=not_run)
+        report.write_json(data, json)
     if plots is not None:
         for file in report.write_plots(results, plots):
             console.print(f"wrote {file}", markup=False, highlight=False)
-    hidden = report.hidden_output_line(subject)
+    hidden = report.hidden_output_line(trial.hidden_lines)
     if hidden is not None:
         console.print(hidden, markup=False, highlight=False, style="dim")
-    raise typer.Exit(1 if any(result.stops_exit_zero for result in results) else 0)
+    raise typer.Exit(1 if wrong else 0)

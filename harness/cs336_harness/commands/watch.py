@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,9 @@ def watch(
         typer.Argument(help="An adapters file, or a repository that holds one; left out: the one you stand in."),
     ] = None,
     keyword: Annotated[str | None, typer.Option("-k", help="Only checks whose id or task contains this.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that one check may take before it is killed.", min=0.1)] = 10,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that the decoder may compute in one check before it is stopped.", min=0.1)
+    ] = 10,
     diagnosis: Annotated[bool, typer.Option(help="Say where a fault is and which known mistake it is.")] = True,
     fork: Annotated[
         bool | None, typer.Option("--fork/--no-fork", help="Fork a loaded process per save, or start fresh ones.")
@@ -22,8 +25,11 @@ def watch(
 ) -> None:
     """Judge again each time a file is saved: torch stays loaded, and what is affected runs first.
 
-    Keys: Enter judges again, h shows hints, a shows all checks, q quits.
+    Keys: Enter judges again, f only what failed, a all checks; a task's name and Enter only that task; h shows hints,
+    ? what the marks mean, q quits.
     """
+    if sys.stdout.isatty():
+        print("loading torch and the checks …", flush=True)
     from rich.console import Console
 
     from cs336_harness.subject.environment import prepare_torch

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.time_limit import Clock, TimeUp, did_not_end
 
 PLACE = Path("drills") / "attention.py"
 """Where a repository keeps them."""
@@ -151,17 +152,23 @@ DRILLS: dict[str, Callable[[Function], None]] = {
 """Each drill in order, and what holds it against its reference."""
 
 
-def judge(path: Path) -> list[DrillResult]:
-    """What became of each drill in a file; a file that cannot be imported fails all three with its error."""
+def judge(path: Path, clock: Clock | None = None) -> list[DrillResult]:
+    """What became of each drill in a file; a file that cannot be imported fails all three with its error.
+
+    ``clock`` limits the time of each drill.
+    """
+    clock = clock or Clock()
     try:
-        with _kept_to_itself(path):
+        with _kept_to_itself(path), clock.running(f"importing {PLACE}"):
             module = _import(path)
     except KeyboardInterrupt:
         raise
+    except TimeUp as up:
+        return [DrillResult(name, "failed", did_not_end(f"importing {PLACE}", up.seconds)) for name in DRILLS]
     except BaseException as error:  # sys.exit() is no Exception
         return [DrillResult(name, "failed", f"{path.name}: {type(error).__name__}: {error}") for name in DRILLS]
     with _kept_to_itself(path):
-        return [_judge(name, check, getattr(module, name, None)) for name, check in DRILLS.items()]
+        return [_judge(name, check, getattr(module, name, None), clock) for name, check in DRILLS.items()]
 
 
 @contextlib.contextmanager
@@ -172,11 +179,12 @@ def _kept_to_itself(path: Path) -> Generator[None]:
         yield
 
 
-def _judge(name: str, check: Callable[[Function], None], function: Any) -> DrillResult:
+def _judge(name: str, check: Callable[[Function], None], function: Any, clock: Clock) -> DrillResult:
     if not callable(function):
         return DrillResult(name, "failed", f"{PLACE} defines no {name}")
+    clock.restart(clock.seconds)
     try:
-        with np.errstate(all="ignore"):  # what comes of an overflow is judged, and said in words
+        with np.errstate(all="ignore"), clock.running(name):  # what comes of an overflow is judged, and said in words
             check(function)
     except NotImplementedError:
         return DrillResult(name, "blank", f"{name} is not written yet; it is optional")
@@ -184,6 +192,8 @@ def _judge(name: str, check: Callable[[Function], None], function: Any) -> Drill
         return DrillResult(name, "failed", f"{name}: {wrong}")
     except KeyboardInterrupt:
         raise
+    except TimeUp as up:
+        return DrillResult(name, "failed", did_not_end(name, up.seconds))
     except BaseException as error:
         return DrillResult(name, "failed", f"{name} raised {type(error).__name__}: {str(error).partition(chr(10))[0]}")
     return DrillResult(name, "passed")
@@ -208,8 +218,8 @@ def _defines_a_drill(path: Path) -> bool:
     return any(isinstance(node, ast.FunctionDef) and node.name in DRILLS for node in tree.body)
 
 
-def lines(root: Path) -> list[str]:
-    """Where a learner stands with the drills of a repository: nothing when it has none."""
+def lines(root: Path, judge: Callable[[Path], list[DrillResult]] = judge) -> list[str]:
+    """Where a learner stands with the drills of a repository: nothing when it has none. ``judge`` judges the file."""
     path = root / PLACE
     if not path.is_file() or not _defines_a_drill(path):
         return []

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,16 @@ class InfluenceMap:
     tokens: tuple[int, ...]
     judged: tuple[str, ...] = ("above", "below")
     tolerance: float = TOLERANCE_IN_NOISE
+
+    def to_json(self) -> dict[str, Any]:
+        """The map as plain data."""
+        return {**dataclasses.asdict(self), "moved": self.moved.tolist()}
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> InfluenceMap:
+        """The map that was plain data."""
+        moved = torch.tensor(fields["moved"], dtype=torch.float64)
+        return InfluenceMap(moved, tuple(fields["tokens"]), tuple(fields["judged"]), fields["tolerance"])
 
     @property
     def reaches(self) -> Tensor:

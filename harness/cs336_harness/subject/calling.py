@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from cs336_harness.contract import ENTRY_POINTS
-from cs336_harness.places import PACKAGE
+from cs336_harness.places import is_own_file
 from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
 from cs336_harness.subject.text import text_of
+from cs336_harness.subject.time_limit import Clock, TimeUp, innermost_elsewhere
 
 Result = TypeVar("Result")
 
@@ -44,14 +45,6 @@ def own_copy(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: own_copy(item) for name, item in value.items()}
     return value
-
-
-def is_own_file(file: str, root: Path) -> bool:
-    """Whether a file is one of the subject's: under its ``root``, neither installed there nor the harness's own."""
-    path = Path(file)
-    return (
-        path.is_relative_to(root.resolve()) and "site-packages" not in path.parts and not path.is_relative_to(PACKAGE)
-    )
 
 
 def own_frames(frames: Iterable[traceback.FrameSummary], root: Path) -> list[traceback.FrameSummary]:
@@ -141,7 +134,7 @@ class Subject:
 
     ``module`` is anything with the entry points as attributes: an imported ``adapters.py`` or an object. ``name`` is
     what messages call it; ``root`` is the directory that its files live under and that calls run in (None for an
-    object). ``output`` is what becomes of its prints.
+    object). ``output`` is what becomes of its prints, ``clock`` counts the time that its own code takes.
     """
 
     def __init__(
@@ -151,12 +144,14 @@ class Subject:
         root: Path | None = None,
         path: Path | None = None,
         output: Output | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.module = module
         self.name = name
         self.root = root
         self.path = path
         self.output = output or Output()
+        self.clock = clock or Clock()
         self.last_visit: Visit | None = None
 
     @property
@@ -240,9 +235,12 @@ class Subject:
         """
         evidence = evidence or Evidence()
         try:
-            with torch.set_grad_enabled(grad), self.at_home():
+            with torch.set_grad_enabled(grad), self.at_home(), self.clock.running(evidence.entry_point or what):
                 return function()
         except (CheckFailure, AbsentEntryPoint, BlankEntryPoint, KeyboardInterrupt):
+            raise
+        except TimeUp as up:
+            self._place(up, what, evidence.entry_point)
             raise
         except BaseException as error:  # sys.exit() and pytest.skip() are no Exception
             blank = isinstance(error, NotImplementedError) and self._raised_by_subject(error)
@@ -312,14 +310,35 @@ class Subject:
         return bool(own) and own[-1] == frames[-1] and (frames[-1].line or "").startswith("raise")
 
     def _failure(self, what: str, error: BaseException, evidence: Evidence) -> CheckFailure:
-        text = textwrap.shorten(text_of(error), MESSAGE_WIDTH, placeholder=" …")
+        text = textwrap.shorten(self._text_of(error, what, evidence), MESSAGE_WIDTH, placeholder=" …")
         message = f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")
-        for frame in self.own_frames(error)[-6:]:
-            place = frame.filename
-            if self.root is not None:
-                place = os.path.relpath(frame.filename, self.root)
-            evidence.details.append(f"{place}:{frame.lineno} in {frame.name}: {frame.line}")
+        evidence.details += self._places(error)
         return CheckFailure(message, evidence)
+
+    def _text_of(self, error: BaseException, what: str, evidence: Evidence) -> str:
+        """What an exception says; a subject's own kind of exception runs the subject's code to say it."""
+        try:
+            with self.at_home(), self.clock.running(evidence.entry_point or what):
+                return text_of(error)
+        except TimeUp as up:
+            self._place(up, f"the text of what {what} raised", evidence.entry_point)
+            raise
+
+    def _places(self, error: BaseException) -> list[str]:
+        """The last few of the subject's own frames that an exception went through, for a person."""
+        root = self.root
+        return [
+            f"{frame.filename if root is None else os.path.relpath(frame.filename, root)}:{frame.lineno}"
+            f" in {frame.name}: {frame.line}"
+            for frame in self.own_frames(error)[-6:]
+        ]
+
+    def _place(self, up: TimeUp, what: str, entry_point: str | None) -> None:
+        """Notes in which call the time was up; the innermost call counts."""
+        if not up.what:
+            up.what, up.entry_point, up.places = what, entry_point, self._places(up)
+            files = [frame.filename for frame in traceback.extract_tb(up.__traceback__)]
+            up.elsewhere = innermost_elsewhere(reversed(files), self.root)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -26,16 +26,18 @@ from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.places import HOME, PACKAGE
 from cs336_harness.subject.calling import Output, Subject, own_frames, torch_state_kept
 from cs336_harness.subject.failures import CannotJudgeError
-from cs336_harness.subject.locating import children_of, folders_of, is_file, locate, repository_here
+from cs336_harness.subject.locating import children_of, folders_of, is_file, locate, repository_here, root_of
+from cs336_harness.subject.time_limit import Clock, TimeUp, did_not_end
 
 OWN_PACKAGE = "cs336_basics"
 """What CS336 calls the learner's package, and this repository its own."""
 
 
-def load(path: Path | None = None, *, show_output: bool = False) -> Subject:
+def load(path: Path | None = None, *, show_output: bool = False, clock: Clock | None = None) -> Subject:
     """The subject behind an adapters file or a repository (default: the repository that one stands in).
 
-    ``show_output`` lets through what it prints, which is counted and hidden otherwise. Raises
+    ``show_output`` lets through what it prints, which is counted and hidden otherwise. ``clock`` counts the time of its
+    import, and then that of its calls. Raises
     :class:`CannotJudgeError` with one line that says what is wrong and what to do.
     """
     file = locate(path if path is not None else repository_here())
@@ -47,17 +49,13 @@ def load(path: Path | None = None, *, show_output: bool = False) -> Subject:
     _claim_packages_without_init(root)
     _answer_for_versions(root)
     output = Output(shown=show_output)
-    module = _import(file, module_name, root, output)
+    clock = clock or Clock()
+    module = _import(file, module_name, root, output, clock)
     if not any(callable(getattr(module, name, None)) for name in ENTRY_POINTS):
         raise CannotJudgeError(
             f"{file} defines none of the entry points (run_linear, run_rmsnorm, …); is it an adapters file?"
         )
-    return Subject(module, name=_display(file), root=root, path=file, output=output)
-
-
-def root_of(file: Path) -> Path:
-    """The folder that an adapters file's own imports begin at."""
-    return file.parent.parent if file.parent.name == "tests" else file.parent
+    return Subject(module, name=_display(file), root=root, path=file, output=output, clock=clock)
 
 
 def is_from(name: str, root: Path) -> bool:
@@ -158,8 +156,9 @@ def _answer_for_versions(root: Path) -> None:
     Course repositories read their version in ``__init__``; judging them must not need an install.
     """
     versions = {child.name: "0" for child in folders_of(root) if (child / "__init__.py").is_file()}
-    with contextlib.suppress(OSError, ValueError):  # no such file, no text, no TOML
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project")
+    settings = root / "pyproject.toml"
+    with contextlib.suppress(OSError, ValueError):  # not to be read, no text, no TOML
+        project = tomllib.loads(settings.read_text(encoding="utf-8") if is_file(settings) else "").get("project")
         if isinstance(project, dict):
             versions[str(project.get("name"))] = str(project.get("version", "0"))
     _Versions({name.lower().replace("-", "_"): version for name, version in versions.items()}).install()
@@ -187,11 +186,20 @@ class _Versions:
             return known
 
 
-def _import(file: Path, module_name: str, root: Path, output: Output) -> ModuleType:
+def _import(file: Path, module_name: str, root: Path, output: Output, clock: Clock) -> ModuleType:
+    what = f"importing {_display(file)}"
+    try:
+        with clock.running(what):
+            return _run_import(file, module_name, root, output, what)
+    except TimeUp as up:
+        raise CannotJudgeError(f"{did_not_end(what, up.seconds)} (at {_innermost(up, root) or _display(file)})") from up
+
+
+def _run_import(file: Path, module_name: str, root: Path, output: Output, what: str) -> ModuleType:
     try:
         with torch_state_kept(), contextlib.chdir(root), output.caught():
             return _execute(file, module_name)
-    except (CannotJudgeError, KeyboardInterrupt):
+    except (CannotJudgeError, KeyboardInterrupt, TimeUp):
         raise
     except SyntaxError as error:
         where = _display(Path(error.filename)) if error.filename else _display(file)
@@ -203,9 +211,7 @@ def _import(file: Path, module_name: str, root: Path, output: Output) -> ModuleT
     except BaseException as error:  # sys.exit() and pytest.skip() at import are no Exception
         text = " ".join(str(error).split()) or "no message"
         place = _innermost(error, root) or _display(file)
-        raise CannotJudgeError(
-            f"importing {_display(file)} raised {type(error).__name__}: {text} (at {place})"
-        ) from error
+        raise CannotJudgeError(f"{what} raised {type(error).__name__}: {text} (at {place})") from error
 
 
 def _execute(file: Path, module_name: str) -> ModuleType:

@@ -28,6 +28,8 @@ def locate(path: Path) -> Path:
         if path.suffix != ".py":
             raise CannotJudgeError(f"{path} is no Python file; give an adapters file or a repository that holds one")
         return path.resolve()
+    if not path.is_dir():
+        raise CannotJudgeError(f"{path} is neither a file nor a folder; give an adapters file or a repository")
     found = _held_by(path)
     if found is not None:
         return found.resolve()
@@ -41,6 +43,11 @@ def locate(path: Path) -> Path:
     raise CannotJudgeError(
         f"{path} holds no adapters file: neither {' nor '.join(PLACES)} is there; give the path of one"
     )
+
+
+def root_of(file: Path) -> Path:
+    """The folder that an adapters file's own imports begin at."""
+    return file.parent.parent if file.parent.name == "tests" else file.parent
 
 
 def repository_here() -> Path:

@@ -16,9 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cs336_harness.checks.registry import TASKS
-from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import BlankEntryPoint, CannotJudgeError
-from cs336_harness.subject.loading import provenance
 from cs336_harness.verdict.progress import progress_lines
 from cs336_harness.verdict.suite import Result, summary
 
@@ -33,17 +31,19 @@ STYLES = {
 }
 
 
-def subject_line(subject: Subject) -> str:
-    """Which subject is being judged, in one line."""
-    return f"judging {subject.name}{provenance(subject)}"
+def to_json(
+    subject: str, results: Sequence[Result], *, cut_short: str | None = None, not_run: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The result for a program; the shape is DESIGN.md's, "Command line".
 
-
-def to_json(subject: Subject, results: Sequence[Result]) -> dict[str, Any]:
-    """The result for a program; the shape is DESIGN.md's, "Command line"."""
+    Where the run was cut short, the ids of the checks that have no result come with the reason.
+    """
+    missing = {"cut_short": cut_short, "not_run": list(not_run)} if not_run else {}
     return {
-        "subject": subject.name,
+        "subject": subject,
         "summary": summary(results),
         "checks": [result.to_json() for result in results],
+        **missing,
     }
 
 
@@ -73,10 +73,11 @@ def print_report(
     verbose: bool = False,
     hint: bool = False,
     root: Path | None = None,
+    missing: str | None = None,
 ) -> None:
     """The whole verdict: a row for each task, then every failure in full, then one line that sums up.
 
-    ``root`` is where the subject's written answer is looked for.
+    ``root`` is where the subject's written answer is looked for; ``missing`` says which checks have no result, and why.
     """
     console.print(_task_table(results), crop=False)
     if verbose:
@@ -89,7 +90,7 @@ def print_report(
     _print_short(console, results, "advisory", "advisory (reported, never failed)")
     _print_blank(console, results)
     _print_skipped(console, results)
-    console.print(_summary_line(results, seconds))
+    console.print(_summary_line(results, seconds, missing))
     print_progress(console, results, root)
 
 
@@ -99,9 +100,8 @@ def print_progress(console: Console, results: Sequence[Result], root: Path | Non
         console.print(Text(line, "green" if line.startswith("  ✓") else ""))
 
 
-def hidden_output_line(subject: Subject) -> str | None:
-    """How much the subject printed that was not shown; None when nothing was."""
-    number = subject.output.hidden_lines
+def hidden_output_line(number: int) -> str | None:
+    """How many lines the subject printed that were not shown; None when there were none."""
     lines, were = ("line", "was") if number == 1 else ("lines", "were")
     return f"{number} {lines} that the subject printed {were} hidden; -s shows them" if number else None
 
@@ -221,9 +221,19 @@ def _print_skipped(console: Console, results: Sequence[Result]) -> None:
         console.print(Text(f"  - {reason} ({number} check{'s' * (number > 1)})", "dim"))
 
 
-def _summary_line(results: Sequence[Result], seconds: float) -> Text:
-    style = "bold red" if any(result.stops_exit_zero for result in results) else "bold green"
-    line = Text.assemble("\n", (verdict_line(results), style), "\n")
+def missing_line(not_run: Sequence[str], cut_short: str | None) -> str | None:
+    """How many checks have no result, and why; None when none is missing."""
+    checks = "1 check was" if len(not_run) == 1 else f"{len(not_run)} checks were"
+    return f"{checks} not run: {cut_short}" if not_run else None
+
+
+def _summary_line(results: Sequence[Result], seconds: float, missing: str | None) -> Text:
+    wrong = any(result.stops_exit_zero for result in results)
+    line = Text("\n")
+    if wrong or missing is None:
+        line.append(f"{verdict_line(results)}\n", "bold red" if wrong else "bold green")
+    if missing is not None:
+        line.append(f"{missing}\n", "bold red")
     for outcome, number in summary(results).items():
         if number:
             line.append(f"{MARKS[outcome]} {number} {outcome}  ", STYLES[outcome])

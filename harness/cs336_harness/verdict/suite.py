@@ -7,7 +7,7 @@ import math
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from cs336_harness.subject.failures import (
     Evidence,
     refused_beyond_the_course,
 )
-from cs336_harness.subject.time_limit import time_limit
+from cs336_harness.subject.time_limit import TimeUp
 
 Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "blank", "blocked", "skipped", "advisory")
@@ -30,6 +30,13 @@ OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "blank", "blocked", "skippe
 ``blank``: an entry point that it needs is not written yet. ``blocked``: it fails, and so does a check that it builds
 on. ``skipped``: the module does not define an entry point that it needs. ``advisory``: it fails and may.
 """
+
+
+NOT_IN_TIME = (TimeUp, TimeoutError)
+"""What stands behind a failure of time: of a subject in this process, and of one behind a pipe that did not answer."""
+
+DIAGNOSIS_SECONDS = 60.0
+"""Seconds of processor time for all diagnoses of a subject together, where there is a limit at all."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,9 +82,11 @@ def _or_none_if_infinite(number: float | None) -> float | None:
 class Suite:
     """The checks of one subject. Results are kept: asking for a check twice, or for one it builds on, runs it once.
 
-    ``diagnose`` says whether failures are diagnosed, or those of which checks. ``before_diagnosis`` hears of each
-    failure before its diagnosis, which takes longer. A check that runs longer than ``timeout`` seconds fails, and
-    whatever needs the same entry point waits for it.
+    ``diagnose`` says whether failures are diagnosed, or those of which checks. ``before_check`` hears of each check
+    that begins, ``before_diagnosis`` of each failure before its diagnosis, which takes longer. A check in which the
+    subject itself computes for more than ``timeout`` seconds fails, and whatever needs the same entry point waits for
+    it. ``settled`` are results that are known already; ``lost`` the entry points that are not to be called again, each
+    with the check that found out and what it does.
     """
 
     def __init__(
@@ -85,15 +94,20 @@ class Suite:
         subject: Subject,
         *,
         diagnose: bool | Callable[[Check], bool] = True,
+        before_check: Callable[[Check], None] | None = None,
         before_diagnosis: Callable[[Result], None] | None = None,
         timeout: float | None = None,
+        settled: Iterable[Result] = (),
+        lost: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.subject = subject
         self.diagnose = diagnose
+        self._before_check = before_check
         self._before_diagnosis = before_diagnosis
         self._timeout = timeout
-        self._endless: dict[str, str] = {}
-        self._results: dict[str, Result] = {}
+        self._for_diagnoses = None if timeout is None else DIAGNOSIS_SECONDS
+        self._lost = dict(lost or {})
+        self._results = {result.check.id: result for result in settled}
         self._under_way: set[str] = set()
 
     def run(self, checks: Iterable[Check]) -> Iterator[Result]:
@@ -117,6 +131,8 @@ class Suite:
         return known
 
     def _judge(self, check: Check) -> Result:
+        if self._before_check is not None:
+            self._before_check(check)
         started = time.perf_counter()
         states = {name: self.subject.state(name) for name in check.needs}
         result = self._attempt(check, states)
@@ -124,7 +140,7 @@ class Suite:
         result.seconds = time.perf_counter() - started
         if result.failure is None:
             return result
-        if isinstance(result.failure.__cause__, TimeoutError):  # its causes might not end either
+        if isinstance(result.failure.__cause__, NOT_IN_TIME):  # its causes might not end either
             result.outcome = "advisory" if check.advisory else "failed"
             return result
         result.blocked_by = self._root_cause(check, result.failure)
@@ -151,26 +167,39 @@ class Suite:
             if state == "blank":
                 return Result(check, "blank", message=str(BlankEntryPoint(name)))
         for name in check.needs:
-            if name in self._endless:
-                return Result(check, "blocked", message=f"{name} does not end", blocked_by=self._endless[name])
+            if name in self._lost:
+                cause, how = self._lost[name]
+                return Result(check, "blocked", message=f"{name} {how}", blocked_by=cause)
+        self.subject.clock.restart(self._timeout)
         try:
-            with time_limit(self._timeout):
-                return Result(check, "passed", error_in_noise=check(self.subject))
+            return Result(check, "passed", error_in_noise=check(self.subject))
+        except TimeUp as up:
+            return self._did_not_end(check, up)
         except AbsentEntryPoint as absent:
             return Result(check, "skipped", message=str(absent))
         except BlankEntryPoint as blank:
             states[blank.entry_point] = "blank"
             return Result(check, "blank", message=str(blank))
         except CheckFailure as failure:
-            endless = isinstance(failure.__cause__, TimeoutError) and not check.advisory
-            if endless and failure.evidence.entry_point is not None:
-                self._endless[failure.evidence.entry_point] = check.id
+            if isinstance(failure.__cause__, TimeoutError):
+                self._lose(check, failure.evidence.entry_point)
             error = failure.evidence.error_in_noise
             return Result(check, "failed", message=failure.message, error_in_noise=error, failure=failure)
         except CannotJudgeError:
             raise
         except Exception as error:
             return self._our_own_fault(check, error)
+
+    def _did_not_end(self, check: Check, up: TimeUp) -> Result:
+        self._lose(check, up.entry_point)
+        failure = CheckFailure(str(up), Evidence(details=up.places, entry_point=up.entry_point))
+        failure.__cause__ = up
+        return Result(check, "failed", message=failure.message, failure=failure)
+
+    def _lose(self, check: Check, entry_point: str | None) -> None:
+        """An entry point that did not end once is not called again; only an advisory keeps nothing from running."""
+        if entry_point is not None and not check.advisory:
+            self._lost[entry_point] = check.id, "does not end"
 
     @staticmethod
     def _our_own_fault(check: Check, error: Exception) -> Result:
@@ -198,17 +227,36 @@ class Suite:
 
     def _second_mistake(self, check: Check, failure: CheckFailure) -> Any:
         """A mistake that would make a blocked check fail even if the check that it builds on passed."""
-        if check.advisory or self._endless or not self._wants_diagnosis(check):
+        if check.advisory or self._lost or not self._wants_diagnosis(check):
             return None
         from cs336_harness.diagnosis import diagnose_blocked
 
-        return diagnose_blocked(self.subject, check, failure)
+        return self._in_time(diagnose_blocked, check, failure)
 
     def _diagnosis(self, check: Check, failure: CheckFailure) -> Any:
         from cs336_harness.diagnosis import diagnose_check
 
-        with time_limit(self._timeout):
-            return diagnose_check(self.subject, check, failure)
+        return self._in_time(diagnose_check, check, failure)
+
+    def _in_time(
+        self, diagnose: Callable[[Subject, Check, CheckFailure], Any], check: Check, failure: CheckFailure
+    ) -> Any:
+        """A diagnosis within what is left of the time for them. A failure found stands without one."""
+        clock = self.subject.clock
+        if self._for_diagnoses == 0:
+            failure.evidence.details.append("no diagnosis: their time is used up")
+            return None
+        clock.restart(self._for_diagnoses)
+        try:
+            with clock.running():
+                return diagnose(self.subject, check, failure)
+        except TimeUp as up:
+            what = f"{up.what} did not end" if up.what else "it took too long"
+            failure.evidence.details.append(f"no diagnosis: {what}")
+            return None
+        finally:
+            if self._for_diagnoses is not None:
+                self._for_diagnoses = clock.left
 
 
 def summary(results: Iterable[Result]) -> dict[str, int]:

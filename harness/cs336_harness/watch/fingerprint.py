@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.places import is_own_file
 from cs336_harness.subject.calling import Subject
 
 
 def fingerprints(subject: Subject) -> dict[str, str]:
     """A digest for each entry point that the subject defines. Comments and line numbers do not count.
 
-    The code is followed by name, without being run: functions, classes and modules of the subject's own folder. What is
-    reached in another way (an import inside a function) is missed; so a fingerprint orders checks and never skips one.
+    The code is followed by name, without being run: functions, classes and modules of the subject's own files, and not
+    of an environment that lies in its folder. What is reached in another way (an import inside a function) is missed;
+    so a fingerprint orders checks and never skips one.
     """
     root = subject.root
     if root is None:
         return {}
+    own = _Own(root)
     defined = [name for name in ENTRY_POINTS if subject.has(name)]
-    return {name: _fingerprint(getattr(subject.module, name), root) for name in defined}
+    return {name: _fingerprint(getattr(subject.module, name), own) for name in defined}
 
 
-def _fingerprint(function: Any, root: Path) -> str:
+class _Own:
+    """Tells whether a function, class or module is the subject's own, by the file that it comes from."""
+
+    def __init__(self, root: Path) -> None:
+        environments = [Path(prefix).resolve() for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}]
+
+        @functools.cache  # thousands of values come from a few hundred files
+        def own(file: str) -> bool:
+            path = Path(file).resolve()
+            inside = any(path.is_relative_to(prefix) and not root.is_relative_to(prefix) for prefix in environments)
+            return not inside and is_own_file(str(path), root)
+
+        self._own = own
+
+    def __call__(self, value: Any) -> bool:
+        file = _file_of(value)
+        return file is not None and self._own(file)
+
+
+def _file_of(value: Any) -> str | None:
+    if isinstance(value, FunctionType):
+        return value.__code__.co_filename
+    if isinstance(value, type):
+        value = sys.modules.get(value.__module__)
+    return getattr(value, "__file__", None) if isinstance(value, ModuleType) else None
+
+
+def _fingerprint(function: Any, own: _Own) -> str:
     total = hashlib.sha256()
     seen: set[int] = set()
     waiting = [inspect.unwrap(function)]
@@ -37,9 +69,9 @@ def _fingerprint(function: Any, root: Path) -> str:
         seen.add(id(item))
         if isinstance(item, FunctionType):
             total.update(repr(list(_code(item.__code__))).encode())
-            waiting += _reached(item, root)
+            waiting += _reached(item, own)
         elif isinstance(item, type):
-            waiting += [base for base in item.__bases__ if _is_own(base, root)]
+            waiting += [base for base in item.__bases__ if own(base)]
             for name, value in vars(item).items():
                 value = getattr(value, "__func__", getattr(value, "fget", value))
                 if isinstance(value, FunctionType):
@@ -66,26 +98,15 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
-def _reached(function: FunctionType, root: Path) -> list[Any]:
+def _reached(function: FunctionType, own: _Own) -> list[Any]:
     """What the function's names mean: in its module, and in the modules of the subject that it names."""
     names = list(_names(function.__code__))
     found = [function.__globals__[name] for name in names if name in function.__globals__]
     found += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    modules = [value for value in found if isinstance(value, ModuleType) and _is_own(value, root)]
+    modules = [value for value in found if isinstance(value, ModuleType) and own(value)]
     found += [vars(module)[name] for module in modules for name in names if name in vars(module)]
-    return [
-        value for value in found if _is_plain(value) or (_is_own(value, root) and not isinstance(value, ModuleType))
-    ]
+    return [value for value in found if _is_plain(value) or (own(value) and not isinstance(value, ModuleType))]
 
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, int | float | str | bytes | tuple | None)
-
-
-def _is_own(value: Any, root: Path) -> bool:
-    if not isinstance(value, FunctionType | type | ModuleType):
-        return False
-    try:
-        return Path(inspect.getfile(value)).resolve().is_relative_to(root)
-    except (TypeError, OSError):
-        return False

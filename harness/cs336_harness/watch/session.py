@@ -2,188 +2,185 @@
 
 from __future__ import annotations
 
-import re
-import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.registry import TASKS
-from cs336_harness.defects import all_defects
-from cs336_harness.diagnosis import Diagnosis
-from cs336_harness.subject.calling import is_own_file
-from cs336_harness.subject.failures import CheckFailure, Evidence
+from cs336_harness.isolation.job import Event, Job, result_of
+from cs336_harness.isolation.supervisor import Supervisor
+from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.locating import root_of
 from cs336_harness.verdict.explain import hints
 from cs336_harness.verdict.progress import entry_points_of, progress_lines
-from cs336_harness.verdict.report import counts_line, failure_block, print_report
-from cs336_harness.verdict.suite import Result
-from cs336_harness.watch.judge import Event, Job
-from cs336_harness.watch.workers import Workers
+from cs336_harness.verdict.report import MARKS, STYLES, counts_line, failure_block, print_report
+from cs336_harness.verdict.suite import Result, select
 
-KEYS = "Enter: again   h: hints   a: all checks   q: quit"
-PATIENCE = 0.15
-"""Seconds that a diagnosis may take before the bare failure is printed."""
-GRACE = 2.0
-"""Seconds past the time limit after which a judge that did not end itself is killed."""
-_PLACE = re.compile(r'File "(.+)", line (\d+) in (.+)')
+KEYS = "Enter: again   f: only what failed   a: all checks   rope Enter: only that task   h: hints   ?: marks   q: quit"
 
-
-def result_of(event: Event) -> Result:
-    """The result that a judge told of."""
-    failure = None
-    if event["outcome"] in ("failed", "blocked", "advisory"):
-        failure = CheckFailure(event["message"], Evidence(details=event["details"]))
-    return Result(
-        check=all_checks()[event["id"]],
-        outcome=event["outcome"],
-        seconds=event["seconds"],
-        message=event["message"],
-        blocked_by=event["blocked_by"],
-        error_in_noise=event["error_in_noise"],
-        failure=failure,
-        diagnosis=_diagnosis_of(event["diagnosis"]) if event["diagnosis"] else None,
-        states=event["states"],
-    )
-
-
-def _diagnosis_of(told: dict[str, Any]) -> Diagnosis:
-    defects = tuple(all_defects()[defect["name"]] for defect in told["defects"])
-    fields: dict[str, Any] = {**told, "defects": defects, "reproducer": told["reproducer"].splitlines()}
-    return Diagnosis(**fields)
+MEANINGS = {
+    "passed": "passed",
+    "failed": "failed",
+    "blank": "not written yet",
+    "blocked": "waits for one that fails",
+    "skipped": "not defined in the adapters",
+    "advisory": "reported, never failed",
+}
 
 
 class Session:
     """A watch of one subject. It is told of saves, keys and events, one at a time, and prints.
 
-    A failure is printed the moment it is known; a task that failed last time or whose entry points changed, as soon as
-    its checks are through; the others only where they are not right; and at the end where the learner stands.
+    A failure is printed once, with its diagnosis; until then a passing line says that it is looked for. A task that
+    failed last time or whose entry points changed is printed as soon as its checks are through, the others only where
+    they are not right; and at the end where the learner stands.
     """
 
     def __init__(
         self,
         console: Console,
-        workers: Workers,
+        supervisor: Supervisor,
         path: Path,
-        root: Path,
         log: Path,
         *,
+        parts: int = 1,
         timeout: float,
         keyword: str | None = None,
         diagnose: bool = True,
     ) -> None:
         self._console = console
-        self._workers = workers
-        self._path, self._root, self._log = path, root, log
-        self._timeout, self._keyword, self._diagnose = timeout, keyword, diagnose
-        self._job = 0
+        self._supervisor = supervisor
+        self._path, self._root, self._log = path, root_of(path), log
+        self._parts, self._timeout, self._keyword, self._diagnose = parts, timeout, keyword, diagnose
+        self._status: Status | None = None
         self._why: str | None = None
         self._in_full = False
-        self._started = self._last_event = 0.0
-        self._live = self._cut = False
+        self._started = 0.0
         self._known: dict[str, str] = {}
         self._changed: set[str] = set()
         self._plan: list[str] = []
-        self._running: dict[int, str] = {}
-        self._open: set[int] = set()
         self._results: dict[str, Result] = {}
         self._troubled: set[str] = set()
-        self._in_diagnosis: dict[str, tuple[str, float]] = {}
+        self._show_legend()
 
-    @property
-    def live(self) -> bool:
-        """Whether a job is running."""
-        return self._live
-
-    def run(self, why: str, *, in_full: bool = False) -> None:
-        """Judges anew; a job that is still running is killed. ``in_full`` runs and shows every check."""
-        if self._live:
-            self._workers.stop()
-        self._job += 1
-        self._in_full, self._live = in_full, True
-        self._started = self._last_event = time.monotonic()
-        self._plan, self._running, self._open = [], {}, set(range(self._workers.parts))
-        self._cut = False
+    def run(self, why: str, *, in_full: bool = False, checks: tuple[str, ...] | None = None) -> None:
+        """Judges anew, and kills a job that still runs. ``in_full`` shows every check, ``checks`` are all to run."""
+        self._in_full = in_full
+        self._started = time.monotonic()
+        self._plan = []
         failed = tuple(result.check.id for result in self._results.values() if result.outcome in ("failed", "blocked"))
         self._troubled = {all_checks()[name].task for name in failed}
-        self._why = f"{time.strftime('%H:%M:%S')}  {why}"
-        self._current = Job(
-            number=self._job,
+        self._why = f"{time.strftime('%H:%M:%S')}  {why}" + (f"  (only {self._keyword})" if self._keyword else "")
+        self._show(self._why)
+        job = Job(
+            number=0,
             path=str(self._path),
             log=str(self._log),
             timeout=self._timeout,
-            keyword=None if in_full else self._keyword,
+            keyword=self._keyword,
+            checks=checks,
+            diagnose=self._diagnose,
+            quiet=True,
             first=failed,
             known=self._known,
-            parts=self._workers.parts,
-            diagnose=self._diagnose,
         )
-        self._workers.start(self._current)
+        self._supervisor.start(job, self._parts)
 
     def saved(self, paths: Iterable[Path]) -> None:
         """Judges because of a save."""
         names = sorted({str(path.relative_to(self._root)) for path in paths})
         self.run(", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") + " saved")
 
-    def key(self, key: str) -> bool:
+    def command(self, command: str) -> bool:
         """Does what a key means; False for quit."""
-        if key in ("q", "Q", "\x03", "\x04"):
-            return False
-        if key in ("\r", "\n"):
-            self.run("again")
-        elif key in ("a", "A"):
-            self.run("all checks", in_full=True)
-        elif key in ("h", "H"):
-            self._show_hints()
+        match command:
+            case "quit":
+                return False
+            case "again":
+                self.run("again")
+            case "all":
+                self._keyword = None
+                self.run("all checks", in_full=True)
+            case "failed":
+                self._run_failed()
+            case "hints":
+                self._show_hints()
+            case "legend":
+                self._show_legend()
+                self._show_keys()
         return True
 
-    def event(self, event: Event) -> None:
-        """Takes what the running job tells; what an earlier one still had to say is dropped."""
-        if event.get("job") != self._job or not self._live:
+    def typing(self, name: str) -> None:
+        """Shows the name that is being typed."""
+        self._show(None)
+        self._console.file.write(f"\ronly: {name} \b")
+        self._console.file.flush()
+
+    def focus(self, name: str) -> None:
+        """From now on judges only the checks whose id or task contains ``name``."""
+        self._console.print()
+        try:
+            select(name)
+        except CannotJudgeError as error:
+            self.say(str(error))
             return
-        self._last_event = time.monotonic()
-        if event["event"] in ("loaded", "unreadable", "ended") and self._why is not None:
+        self._keyword = name
+        self.run("focus")
+
+    def say(self, line: str) -> None:
+        """Prints one line."""
+        self._console.print(Text(line))
+
+    def close(self) -> None:
+        """Takes the passing line away."""
+        self._show(None)
+
+    def event(self, event: Event) -> None:
+        """Takes what the supervisor tells of the running job."""
+        kind = event["event"]
+        if kind in ("loaded", "unreadable") and self._why is not None:
             self._console.rule(Text(self._why), align="left", style="dim")
             self._why = None  # a job that a newer save kills at once leaves no line
-        part = event["part"]
-        match event["event"]:
-            case "loaded" if not self._plan:
+        match kind:
+            case "loaded":
                 self._known = event["fingerprints"]
                 self._changed = set(event["changed"])
                 self._plan = event["plan"]
-                self._results, self._in_diagnosis = {}, {}
+                self._results = {}
             case "running":
-                self._running[part] = event["check"]
-            case "failure" if event["id"] not in self._results:
-                self._in_diagnosis[event["id"]] = (event["message"], time.monotonic())
-            case "result" if event["id"] not in self._results:
-                self._take(result_of(event))
+                self._show(f"{len(self._results) + 1} of {len(self._plan)}  {event['check']}")
+            case "failure":
+                self._show(f"{event['result']['id']} fails; looking for the mistake behind it")
+            case "result":
+                self._take(result_of(event["result"]))
             case "unreadable":
-                self._live = False
+                self._show(None)
                 self._console.print(Text(f"✗ {event['message']}", "bold red"))
-                self._close()
+                self._show_keys()
             case "done":
-                self._end(part)
-            case "ended" if part in self._open:
-                self._cut_short(part, event["status"])
+                self._show(None)
+                self._finish()
 
-    def tick(self) -> None:
-        """Kills a job that is silent for too long; prints a bare failure when its diagnosis takes long."""
-        if self._live and time.monotonic() - self._last_event > self._timeout + GRACE:
-            self._workers.stop()
-        for name, (message, since) in list(self._in_diagnosis.items()):
-            if time.monotonic() - since > PATIENCE and not self._in_full:
-                del self._in_diagnosis[name]
-                self._console.print(Text(f"✗ {name}  {message}; looking for the mistake behind it", "red"))
+    def _show(self, passing: str | None) -> None:
+        """Sets the line that is there only while something is going on; None takes it away."""
+        if passing is None:
+            if self._status is not None:
+                self._status.stop()
+                self._status = None
+        elif self._status is not None:
+            self._status.update(Text(passing))
+        elif self._console.is_terminal:
+            self._status = self._console.status(Text(passing))
+            self._status.start()
 
     def _take(self, result: Result) -> None:
         self._point_to_the_same(result)
         self._results[result.check.id] = result
-        self._in_diagnosis.pop(result.check.id, None)
         if self._in_full:
             return
         if result.outcome == "failed":
@@ -211,59 +208,26 @@ class Session:
         if touched or wrong:
             self._console.print(Text.assemble(f"{task:<29}", f"§{TASKS[task]:<7}", counts_line(own)))
 
-    def _end(self, part: int) -> None:
-        self._open.discard(part)
-        if not self._open:
-            self._live = False
-            self._finish()
-
     def _finish(self) -> None:
         results = [self._results[name] for name in self._plan if name in self._results]
         seconds = time.monotonic() - self._started
-        left = len(self._plan) - len(results)
-        if left:
-            said = "1 check was" if left == 1 else f"{left} checks were"
-            self._console.print(Text(f"{said} not run after that", "yellow"))
-        if not results:
-            self._close()
-            return
         if self._in_full:
             print_report(self._console, results, seconds, root=self._root)
         else:
-            self._console.print()
-            advisory = sum(result.outcome == "advisory" for result in results)
-            told = f", {advisory} advisory" if advisory else ""
             ran = "1 check" if len(results) == 1 else f"{len(results)} checks"
-            self._console.print(Text(f"{ran} in {seconds:.1f} s{told}", "dim"))
+            done = Text.assemble("\ndone: ", counts_line(results), (f"{ran} in {seconds:.1f} s", "dim"))
+            self._console.print(done)
             lines = progress_lines(results, self._root)
             complete = not any(result.stops_exit_zero for result in results)
             self._print_lines(lines if complete else [line for line in lines[:2] if line != "complete when"])
-        self._close()
+        self._show_keys()
 
-    def _cut_short(self, part: int, status: int) -> None:
-        """A judge that ended before it was through: too slow, crashed, or left by the subject's own exit."""
-        log_file = self._current.log_of(part)
-        log = log_file.read_text(encoding="utf-8", errors="replace") if log_file.exists() else ""
-        doing = self._running.get(part)
-        what = doing or f"importing {self._path.name}"
-        if "Timeout (" in log or status == -signal.SIGKILL:
-            elsewhere = _innermost_elsewhere(log, self._root)
-            guess = f", while it was in {elsewhere}" if elsewhere else ": an endless loop?"
-            message = f"{what} did not end in {self._timeout:g} s{guess} (--timeout SECONDS allows more)"
-        elif status < 0:
-            message = f"{what} ended the process with {signal.Signals(-status).name}"
+    def _run_failed(self) -> None:
+        failed = tuple(result.check.id for result in self._results.values() if result.outcome in ("failed", "blocked"))
+        if failed:
+            self.run("only what failed", checks=failed)
         else:
-            message = f"{what} ended the process with exit status {status}"
-        details = list(_own_places(log, self._root))[:3] or log.strip().splitlines()[-3:]
-        if self._cut:  # its neighbour met the same end first
-            pass
-        elif doing is None:
-            self._console.print(Text("\n".join([f"✗ {message}", *(f"    {line}" for line in details)]), "bold red"))
-        elif doing not in self._results:
-            failure = CheckFailure(message, Evidence(details=details))
-            self._take(Result(all_checks()[doing], "failed", message=message, failure=failure))
-        self._cut = True
-        self._end(part)
+            self.say("nothing failed in the last run")
 
     def _show_hints(self) -> None:
         failed = [result for result in self._results.values() if result.outcome == "failed"]
@@ -274,30 +238,17 @@ class Session:
         if not failed:
             lines = progress_lines(self._results.values(), self._root)
             self._print_lines([line for line in lines if line.startswith("next")] or ["nothing fails"])
-        self._close()
+        self._show_keys()
+
+    def _show_legend(self) -> None:
+        text = Text()
+        for outcome, mark in MARKS.items():
+            text.append(f"{mark} {MEANINGS[outcome]}   ", STYLES[outcome])
+        self._console.print(text)
 
     def _print_lines(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self._console.print(Text(line), soft_wrap=True)
+            self._console.print(Text(line))
 
-    def _close(self) -> None:
+    def _show_keys(self) -> None:
         self._console.print(Text(KEYS, "dim"))
-
-
-def _own_places(log: str, root: Path) -> Iterable[str]:
-    """Where a stack that was dumped stood in the subject's own files, innermost first."""
-    for file, line, function in _PLACE.findall(log):
-        if is_own_file(file, root):
-            yield f"{Path(file).relative_to(root)}:{line} in {function}"
-
-
-def _innermost_elsewhere(log: str, root: Path) -> str | None:
-    """The file, none of the subject's, that the main thread stood in; a dump shows that thread last."""
-    stack = log.rpartition("(most recent call first)")[2]
-    file = next((file for file, _, _ in _PLACE.findall(stack) if not file.startswith("<")), None)
-    if file is None or is_own_file(file, root):
-        return None
-    parts = Path(file).parts
-    if "site-packages" in parts:
-        return Path(*parts[parts.index("site-packages") + 1 :]).as_posix()
-    return str(Path(file).relative_to(root) if Path(file).is_relative_to(root) else file)
