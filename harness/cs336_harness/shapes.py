@@ -30,6 +30,11 @@ class DecoderShape:
         return self.d_model // self.num_heads
 
     @property
+    def d_q(self) -> int:
+        """Channels of all query heads together: here the width of the stream."""
+        return self.d_model
+
+    @property
     def d_kv(self) -> int:
         """Channels of all key heads together, and of all value heads together."""
         return self.num_kv_heads * self.d_head
@@ -41,10 +46,10 @@ class DecoderShape:
     def layer_weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name within a layer -> size, in the handout's order. Matrices are (out, in), as ``y = W x`` has them."""
         return {
-            "attn.q_proj.weight": (self.d_model, self.d_model),
+            "attn.q_proj.weight": (self.d_q, self.d_model),
             "attn.k_proj.weight": (self.d_kv, self.d_model),
             "attn.v_proj.weight": (self.d_kv, self.d_model),
-            "attn.output_proj.weight": (self.d_model, self.d_model),
+            "attn.output_proj.weight": (self.d_model, self.d_q),
             "ln1.weight": (self.d_model,),
             "ffn.w1.weight": (self.d_ff, self.d_model),
             "ffn.w2.weight": (self.d_model, self.d_ff),

@@ -39,7 +39,13 @@ LLAMA_3_2_1B = LLAMA_3_8B | {
     "intermediate_size": 8192,
     "max_position_embeddings": 131072,
     "num_hidden_layers": 16,
-    "rope_scaling": {"factor": 32.0, "rope_type": "llama3"},
+    "rope_scaling": {
+        "factor": 32.0,
+        "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
     "tie_word_embeddings": True,
 }
 TINYLLAMA = LLAMA_3_8B | {
@@ -66,6 +72,111 @@ MISTRAL_7B_V03 = LLAMA_3_8B | {
     "vocab_size": 32768,
 }
 
+MISTRAL_NEMO = MISTRAL_7B_V03 | {
+    "head_dim": 128,
+    "hidden_size": 5120,
+    "max_position_embeddings": 131072,
+    "num_hidden_layers": 40,
+    "vocab_size": 131072,
+}
+QWEN2_5_0_5B: dict[str, Any] = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "attention_dropout": 0.0,
+    "hidden_act": "silu",
+    "hidden_size": 896,
+    "initializer_range": 0.02,
+    "intermediate_size": 4864,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 24,
+    "model_type": "qwen2",
+    "num_attention_heads": 14,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 2,
+    "sliding_window": 32768,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "use_mrope": False,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+QWEN2_5_7B = QWEN2_5_0_5B | {
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "max_window_layers": 28,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": False,
+    "vocab_size": 152064,
+}
+QWEN3_0_6B: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "attention_bias": False,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 28,
+    "model_type": "qwen3",
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 8,
+    "rope_scaling": None,
+    "rope_theta": 1000000,
+    "sliding_window": None,
+    "tie_word_embeddings": True,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+QWEN3_8B = QWEN3_0_6B | {
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 36,
+    "tie_word_embeddings": False,
+}
+GEMMA_2B: dict[str, Any] = {
+    "architectures": ["GemmaForCausalLM"],
+    "attention_bias": False,
+    "bos_token_id": 2,
+    "head_dim": 256,
+    "hidden_act": "gelu",
+    "hidden_activation": None,
+    "hidden_size": 2048,
+    "intermediate_size": 16384,
+    "max_position_embeddings": 8192,
+    "model_type": "gemma",
+    "num_attention_heads": 8,
+    "num_hidden_layers": 18,
+    "num_key_value_heads": 1,
+    "rms_norm_eps": 1e-06,
+    "vocab_size": 256000,
+}
+GEMMA_7B = GEMMA_2B | {
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 3072,
+    "intermediate_size": 24576,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 16,
+}
+PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
+    "llama-3-8b": (LLAMA_3_8B, 8_030_261_248),
+    "llama-3.2-1b": (LLAMA_3_2_1B, 1_235_814_400),
+    "tinyllama-1.1b": (TINYLLAMA, 1_100_048_384),
+    "smollm2-135m": (SMOLLM2_135M, 134_515_008),
+    "mistral-7b-v0.3": (MISTRAL_7B_V03, 7_248_023_552),
+    "mistral-nemo": (MISTRAL_NEMO, 12_247_782_400),
+    "qwen2.5-0.5b": (QWEN2_5_0_5B, 494_032_768),
+    "qwen2.5-7b": (QWEN2_5_7B, 7_615_616_512),
+    "qwen3-0.6b": (QWEN3_0_6B, 596_049_920),
+    "qwen3-8b": (QWEN3_8B, 8_190_735_360),
+    "gemma-2b": (GEMMA_2B, 2_506_172_416),
+    "gemma-7b": (GEMMA_7B, 8_537_680_896),
+}
+"""Published models, their sizes by their config.json, and the parameters that they are published with."""
+
 _app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 _app.command()(account)
 
@@ -85,19 +196,70 @@ def config_file(tmp_path: Path):
     return write
 
 
-@pytest.mark.parametrize(
-    ("config", "parameters"),
-    [
-        (LLAMA_3_8B, 8_030_261_248),
-        (LLAMA_3_2_1B, 1_235_814_400),
-        (TINYLLAMA, 1_100_048_384),
-        (SMOLLM2_135M, 134_515_008),
-        (MISTRAL_7B_V03, 7_248_023_552),
-    ],
-    ids=["llama-3-8b", "llama-3.2-1b", "tinyllama-1.1b", "smollm2-135m", "mistral-7b-v0.3"],
-)
-def test_published_models_have_their_published_counts(config: dict[str, Any], parameters: int):
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_have_their_published_counts(name: str):
+    config, parameters = PUBLISHED[name]
     assert tally(shape_of_config(config)).parameters == parameters
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_listed_weights_are_those_that_transformers_makes(name: str):
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    config, _ = PUBLISHED[name]
+    own = {key: value for key, value in config.items() if key != "architectures" and value is not None}
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(**own), attn_implementation="eager"
+        )
+    counted = tally(shape_of_config(config))
+    assert counted.parameters == sum(weight.numel() for weight in model.parameters())
+    sizes = [tuple(weight.shape) for weight in model.parameters()]
+    listed = [size for weight in counted.weights for size in [weight.shape] * weight.count]
+    assert sorted(sizes) == sorted(listed)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_flops_follow_the_width_of_the_heads(name: str):
+    shape = shape_of_config(PUBLISHED[name][0])
+    terms = tally(shape, sequence_length=10).terms
+    queries, keys = shape.num_heads * shape.d_head, shape.num_kv_heads * shape.d_head
+    assert terms["attention_projections"] == 2 * 10 * shape.num_layers * shape.d_model * (2 * queries + 2 * keys)
+    assert terms["attention_scores"] == terms["attention_values"] == 2 * 10 * 10 * queries * shape.num_layers
+    assert terms["feed_forward"] == 6 * 10 * shape.d_model * shape.d_ff * shape.num_layers
+
+
+def test_what_a_family_adds_is_said_and_listed(config_file):
+    code, out, _ = _run(config_file(QWEN3_0_6B))
+    said = " ".join(out.split())
+    assert code == 0
+    assert "tied, head_dim 128, norms on queries and keys; batch 1" in said
+    assert "attn.q_norm 128 28 3,584" in said
+    _, out, _ = _run(config_file(QWEN2_5_0_5B))
+    assert "biases on q_proj, k_proj, v_proj" in " ".join(out.split())
+    assert "attn.q_proj.bias 896 24 21,504" in " ".join(out.split())
+
+
+def test_switches_give_biases_to_the_families_that_have_them():
+    for config, key, biased in (
+        (LLAMA_3_8B, "attention_bias", 4096 + 2 * 1024 + 4096),
+        (LLAMA_3_8B, "mlp_bias", 2 * 14336 + 4096),
+        (QWEN3_8B, "attention_bias", 4096 + 2 * 1024 + 4096),
+        (GEMMA_2B, "attention_bias", 2048 + 2 * 256 + 2048),
+    ):
+        with_biases, without = (tally(shape_of_config(config | {key: on})) for on in (True, False))
+        assert with_biases.parameters - without.parameters == without.shape.num_layers * biased
+        assert with_biases.flops == without.flops
+
+
+def test_a_head_of_another_width_can_be_given():
+    wide = json.loads(_run("gpt2-xl", "--head-dim", "128", "--json")[1])
+    usual = json.loads(_run("gpt2-xl", "--head-dim", "64", "--json")[1])
+    plain = json.loads(_run("gpt2-xl", "--json")[1])
+    assert (usual["parameters"], usual["flops"]) == (plain["parameters"], plain["flops"])
+    assert wide["parameters"]["total"] - plain["parameters"]["total"] == 48 * 4 * 1600 * 25 * 64
 
 
 @pytest.mark.parametrize(
@@ -180,20 +342,31 @@ def test_a_config_file_states_its_dtype(config_file):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"attention_bias": True}, "attention_bias is true: projections with biases"),
-        ({"mlp_bias": True}, "mlp_bias is true"),
+        ({"qkv_bias": True}, "qkv_bias is true: projections with biases"),
+        ({"use_bias": True}, "use_bias is true"),
+        ({"model_type": "mistral", "attention_bias": True}, "attention_bias is true: projections with biases"),
+        ({"model_type": "qwen2", "mlp_bias": True}, "mlp_bias is true"),
         ({"sliding_window": 4096}, "sliding_window is 4096: attention over a sliding window"),
         ({"num_local_experts": 8}, "num_local_experts is 8: experts"),
+        ({"model_type": "qwen3_moe", "num_experts": 128}, "num_experts is 128: experts"),
+        ({"model_type": "deepseek_v3", "kv_lora_rank": 512}, "kv_lora_rank is 512: compressed keys and values"),
         ({"n_positions": 1024}, "n_positions is 1024: learned positions"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, 'layer_types holds "sliding_attention"'),
-        ({"head_dim": 256}, "head_dim is 256"),
         ({"hidden_act": "gelu"}, 'hidden_act is "gelu"'),
-        ({"model_type": "qwen2"}, 'model_type is "qwen2"'),
+        ({"model_type": "gemma", "head_dim": 256}, 'hidden_act is "silu"'),
+        ({"model_type": "gemma2"}, 'model_type is "gemma2"; what can be counted is one of llama, mistral, qwen2'),
         ({"model_type": None}, "model_type is missing"),
+        ({"model_type": ["llama"]}, 'model_type is ["llama"]'),
         ({"quantization_config": {"bits": 4}}, 'quantization_config is {"bits": 4}: quantised weights'),
         ({"model_type": "mistral", "num_key_value_heads": None}, "num_key_value_heads is missing"),
+        ({"model_type": "qwen3"}, "head_dim is missing"),
+        ({"qk_norm": True}, "qk_norm is true: norms on queries and keys"),
+        ({"query_key_layernorm": True}, "query_key_layernorm is true: this key is not known here"),
+        ({"some_new_gate": "sigmoid"}, 'some_new_gate is "sigmoid": this key is not known here'),
+        ({"extra_layers": 2}, "extra_layers is 2: this key is not known here and may change a weight or a multiply"),
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"hidden_size": "4096"}, 'hidden_size is "4096"; it must be a positive integer'),
+        ({"head_dim": 0.5}, "head_dim is 0.5; it must be a positive integer"),
         ({"num_attention_heads": 24}, "d_model 4096 does not divide into num_heads 24"),
     ],
 )
@@ -222,6 +395,17 @@ def test_keys_that_are_present_and_off_are_no_reason_to_refuse():
         (["gpt2-xl", "--seq-len", "0"], "the sequence length is 0"),
         (["gpt2-xl", "--num-heads", "24"], "d_model 1600 does not divide into num_heads 24"),
         (["gpt2-xl", "--json", "--markdown"], "exclude each other"),
+        (["gpt2-xl", "--head-dim", "0"], "head_dim is 0; it must be at least 1"),
+        (["gpt2-xl", "--memory", "80"], "--memory is '80'; write it like 80GB or 24GiB"),
+        (["gpt2-xl", "--rate", "fast"], "--rate is 'fast'; write it like 312T or 19.5e12"),
+        (["gpt2-xl", "--mfu", "0.5"], "--mfu needs a rate"),
+        (["gpt2-xl", "--rate", "1T", "--mfu", "0"], "--mfu is '0'; write a share above 0"),
+        (["gpt2-xl", "--rate", "1T", "--mfu", "120%"], "--mfu is '120%'; write a share above 0"),
+        (["gpt2-xl", "--rate", "1T", "--steps", "0"], "--steps is 0; it must be above 0"),
+        (["gpt2-xl", "--rate", "1T", "--step-seconds", "nan"], "--step-seconds is nan; it must be above 0"),
+        (["gpt2-xl", "--rate", "1T", "--step-seconds", "1"], "more than the 1 TFLOP/s of the rate"),
+        (["gpt2-xl", "--rate", "1T", "--step-seconds", "99", "--mfu", "1"], "choose one"),
+        (["gpt2-xl", "--compare", "gpt3"], "--compare gpt3 is not known; choose gpt2"),
         (["gpt2-xl", "--plot", "figure.nonsense"], "no ending that a figure can be written to"),
     ],
 )
@@ -242,10 +426,12 @@ def test_a_file_that_is_no_config_gets_one_clear_line(config_file, content: str)
 
 
 @pytest.mark.slow
-def test_a_plot_is_written(tmp_path: Path):
+def test_a_plot_is_written_and_its_name_told(tmp_path: Path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "shares.svg"
-    assert _run("gpt2-small", "--json", "--plot", str(path))[0] == 0
+    code, out, err = _run("gpt2-small", "--json", "--plot", str(path))
+    assert (code, err) == (0, f"wrote {path}\n")
+    assert json.loads(out)["flops"]["total"]
     assert path.read_text(encoding="utf-8").startswith("<?xml")
 
 

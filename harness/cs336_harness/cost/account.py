@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cs336_harness.contract import FLOP_TERMS
+from cs336_harness.cost.architecture import features_of
 from cs336_harness.cost.matmuls import CONVENTION
 from cs336_harness.cost.tables import ReportTable, markdown_table, print_table
 from cs336_harness.cost.tally import BYTES_PER_VALUE, Tally
@@ -18,6 +19,8 @@ TERM_NAMES = {
     "lm_head": "lm_head",
 }
 
+_SHOWN_SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "num_kv_heads", "d_ff")
+
 
 def report_tables(account: Tally) -> Iterator[ReportTable]:
     """The tables of an account: parameters and memory, matrix multiplies, another length."""
@@ -29,11 +32,14 @@ def report_tables(account: Tally) -> Iterator[ReportTable]:
 def headline(account: Tally, name: str) -> str:
     """One line that says which decoder this is and what it is asked to do."""
     shape = account.shape
-    tied = "tied" if shape.tie_embeddings else "untied"
+    said = [
+        *(f"{size} {getattr(shape, size)}" for size in _SHOWN_SIZES),
+        "tied" if shape.tie_embeddings else "untied",
+        *features_of(shape),
+    ]
     return (
-        f"{name}: vocab_size {shape.vocab_size}, context_length {shape.context_length}, num_layers {shape.num_layers}, "
-        f"d_model {shape.d_model}, num_heads {shape.num_heads}, num_kv_heads {shape.num_kv_heads}, d_ff {shape.d_ff}, "
-        f"{tied}; batch {account.batch_size}, sequence length {account.sequence_length}, {account.dtype}"
+        f"{name}: {', '.join(said)}; batch {account.batch_size}, sequence length {account.sequence_length}, "
+        f"{account.dtype}"
     )
 
 
@@ -112,7 +118,8 @@ def _matmuls(account: Tally) -> ReportTable:
     ]
     last = ("total", "", "", "", "", "", grouped(total), percent(1, 1))
     columns = ("<multiply", "<what", "m", "k", "n", "count", "FLOPs", "share")
-    below = f"{grouped(total)} FLOPs = {readable(total, 'FLOPs')} for one forward pass."
+    per_token = readable(total // (account.batch_size * account.sequence_length), "FLOPs")
+    below = f"{grouped(total)} FLOPs = {readable(total, 'FLOPs')} for one forward pass; {per_token} per token."
     return ReportTable("Matrix multiplies of one forward pass, (m, k) times (k, n)", columns, rows, last, below)
 
 

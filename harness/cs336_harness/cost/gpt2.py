@@ -17,8 +17,17 @@ COMPONENTS = ("token_embeddings", "positions", "attention", "feed_forward", "nor
 
 
 def as_gpt2(shape: DecoderShape) -> DecoderShape:
-    """This shape where GPT-2 has no choice: as many key/value heads as query heads, 4D, tied."""
-    return shape.replace(num_kv_heads=shape.num_heads, d_ff=4 * shape.d_model, tie_embeddings=True)
+    """A shape of these sizes where GPT-2 has no choice: as many key/value heads as query heads, 4D, tied."""
+    return DecoderShape(
+        vocab_size=shape.vocab_size,
+        context_length=shape.context_length,
+        d_model=shape.d_model,
+        num_layers=shape.num_layers,
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_heads,
+        d_ff=4 * shape.d_model,
+        tie_embeddings=True,
+    )
 
 
 def list_gpt2_weights(shape: DecoderShape) -> list[Weight]:
@@ -66,7 +75,7 @@ def list_gpt2_matmuls(shape: DecoderShape, batch_size: int, sequence_length: int
 def component(weight: Weight) -> str:
     """Which of :data:`COMPONENTS` a weight belongs to, whichever decoder's it is."""
     name = weight.name
-    if name.startswith(("ln", "ln_")):
+    if name.startswith("ln") or "_norm." in name:
         return "norms"
     if name.startswith(("mlp.", "ffn.")):
         return "feed_forward"

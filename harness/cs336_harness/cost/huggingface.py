@@ -1,18 +1,52 @@
-"""A Hugging Face ``config.json`` as a decoder's shape, and a refusal by name of what this decoder is not.
+"""A Hugging Face ``config.json`` as a decoder's shape, and a refusal by name of what cannot be counted.
 
 A wrong total is worse than none, so anything that would change a weight or a multiply and that the shape cannot say is
-refused. A key that is present and off (null, false, 0) is no reason to refuse.
+refused, and so is a key that nobody here knows. A key that is present and off (null, false, 0) is no reason to refuse.
+Imports no torch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+from cs336_harness.cost.architecture import Architecture
 from cs336_harness.shapes import DecoderShape
 
-FAMILIES = ("llama", "mistral")
+_QKV = ("q_proj", "k_proj", "v_proj")
+_ATTENTION = (*_QKV, "output_proj")
+_FEED_FORWARD = ("w1", "w2", "w3")
+_SILU = ("silu", "swish")
+_GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Family:
+    """What the models of one ``model_type`` have in common and their config.json does not say.
+
+    ``switches`` are keys that give biases to some matrices. A family whose ``own_head_dim`` is set does not take
+    d_model / num_heads for the width of a head, so the config must say it.
+    """
+
+    activations: tuple[str, ...] = _SILU
+    switches: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    biases: tuple[str, ...] = ()
+    qk_norm: bool = False
+    own_head_dim: bool = False
+    tied: bool = False
+
+
+_FAMILIES = {
+    "llama": _Family(switches={"attention_bias": _ATTENTION, "mlp_bias": _FEED_FORWARD}),
+    "mistral": _Family(),
+    "qwen2": _Family(biases=_QKV),
+    "qwen3": _Family(switches={"attention_bias": _ATTENTION}, qk_norm=True, own_head_dim=True),
+    "gemma": _Family(_GELU, switches={"attention_bias": _ATTENTION}, own_head_dim=True, tied=True),
+}
+FAMILIES = tuple(_FAMILIES)
 
 _SIZES = {
     "vocab_size": "vocab_size",
@@ -32,6 +66,7 @@ _OTHER_ARCHITECTURE = {
     "sliding_window": "attention over a sliding window",
     "attention_window": "attention over a window",
     "attention_chunk_size": "attention in chunks",
+    "qk_norm": "norms on queries and keys",
     "use_qk_norm": "norms on queries and keys",
     "qk_layernorm": "norms on queries and keys",
     "n_positions": "learned positions",
@@ -48,6 +83,59 @@ _OTHER_ARCHITECTURE = {
     "text_config": "a decoder inside a larger model",
 }
 _OTHER_ARCHITECTURE_WORDS = {"expert": "experts", "moe": "experts", "layernorm_bias": "norms with biases"}
+
+_KNOWN = frozenset(
+    (
+        *_SIZES.values(),
+        "architectures",
+        "model_type",
+        "num_key_value_heads",
+        "head_dim",
+        "tie_word_embeddings",
+        "hidden_act",
+        "hidden_activation",
+        "layer_types",
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
+        "rms_norm_eps",
+        "rope_theta",
+        "rope_scaling",
+        "rope_parameters",
+        "rope_interleaved",
+        "partial_rotary_factor",
+        "original_max_position_embeddings",
+        "dtype",
+        "torch_dtype",
+        "attention_dropout",
+        "initializer_range",
+        "use_cache",
+        "pretraining_tp",
+        "transformers_version",
+        "_name_or_path",
+        "name_or_path",
+        "auto_map",
+        "is_llama_config",
+        "is_decoder",
+        "return_dict",
+        "problem_type",
+        "id2label",
+        "label2id",
+        "chunk_size_feed_forward",
+        "task_specific_params",
+        "generation_config",
+        "max_length",
+        "max_sequence_length",
+        "sep_token_id",
+        "unsloth_fixed",
+        "unsloth_version",
+        "transformers.js_config",
+        "_attn_implementation_autoset",
+    )
+)
+"""Keys that are read, and keys that change neither a weight nor a multiply."""
+
+_HARMLESS = re.compile(r"token_id$|^output_(?:attentions|hidden_states)$|dropout$|^_?attn_implementation")
 
 
 def read_config(path: Path) -> tuple[DecoderShape, str | None]:
@@ -71,55 +159,65 @@ def read_config(path: Path) -> tuple[DecoderShape, str | None]:
 
 
 def shape_of_config(config: dict[str, Any]) -> DecoderShape:
-    """The shape that a Llama-family config describes. Raises ValueError that names the key that does not fit."""
-    _refuse_other_architectures(config)
+    """The shape that a config describes. Raises ValueError that names the key that does not fit."""
+    family = _family_of(config)
     sizes = {ours: _size(config, theirs) for ours, theirs in _SIZES.items()}
     num_kv_heads = sizes["num_heads"]
     # Left out, the key means as many heads as query heads in a Llama config and 8 in a Mistral one: ask.
     if config.get("num_key_value_heads") is not None or config["model_type"] != "llama":
         num_kv_heads = _size(config, "num_key_value_heads")
-    shape = DecoderShape(
-        **sizes,
-        num_kv_heads=num_kv_heads,
-        tie_embeddings=_flag(config, "tie_word_embeddings"),
+    head_dim = _size(config, "head_dim") if config.get("head_dim") is not None or family.own_head_dim else None
+    biases = [*family.biases, *(name for key, names in family.switches.items() if _flag(config, key) for name in names)]
+    tied = _flag(config, "tie_word_embeddings") if config.get("tie_word_embeddings") is not None else family.tied
+    shape = DecoderShape(**sizes, num_kv_heads=num_kv_heads, tie_embeddings=tied)
+    if head_dim in (None, shape.d_head) and not biases and not family.qk_norm:
+        return shape
+    return Architecture(
+        **dataclasses.asdict(shape), head_dim=head_dim, biases=tuple(dict.fromkeys(biases)), qk_norm=family.qk_norm
     )
-    _refuse_unusual_heads(config, shape)
-    return shape
 
 
-def _refuse_other_architectures(config: dict[str, Any]) -> None:
+def _family_of(config: dict[str, Any]) -> _Family:
+    name = config.get("model_type")
+    family = _FAMILIES.get(name) if isinstance(name, str) else None
     for key, value in config.items():
-        if not value or (key == "sliding_window" and config.get("use_sliding_window") is False):
-            continue
-        what = _OTHER_ARCHITECTURE.get(key)
-        what = what or next((what for word, what in _OTHER_ARCHITECTURE_WORDS.items() if word in key.lower()), None)
-        if what:
-            raise ValueError(f"{key} is {_shown(value)}: {what}, which this decoder does not have")
+        if value and key not in (family or _Family()).switches:
+            _refuse_another_architecture(key, value, config)
+    if name is None:
+        raise ValueError(f"model_type is missing; a config.json that can be counted says one of {', '.join(FAMILIES)}")
+    if family is None:
+        raise ValueError(f"model_type is {_shown(name)}; what can be counted is one of {', '.join(FAMILIES)}")
+    _refuse_layers_and_activation(config, family)
+    for key, value in config.items():
+        if value and key not in _KNOWN and key not in family.switches and not _HARMLESS.search(key):
+            raise ValueError(
+                f"{key} is {_shown(value)}: this key is not known here and may change a weight or a multiply; take it "
+                "out of the file if it does not"
+            )
+    return family
+
+
+def _refuse_another_architecture(key: str, value: Any, config: dict[str, Any]) -> None:
+    if key == "sliding_window" and config.get("use_sliding_window") is False:
+        return
+    what = _OTHER_ARCHITECTURE.get(key)
+    what = what or next((what for word, what in _OTHER_ARCHITECTURE_WORDS.items() if word in key.lower()), None)
+    if what:
+        raise ValueError(f"{key} is {_shown(value)}: {what}, which is not counted here")
+
+
+def _refuse_layers_and_activation(config: dict[str, Any], family: _Family) -> None:
     layer_types = config.get("layer_types") or []
     for layer_type in layer_types if isinstance(layer_types, list) else [layer_types]:
         if layer_type != "full_attention":
-            raise ValueError(f"layer_types holds {_shown(layer_type)}; every layer of this decoder is full_attention")
-    activation = config.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise ValueError(
-            f"hidden_act is {_shown(activation)}; this decoder's feed-forward is SwiGLU, whose act is silu"
-        )
-    family = config.get("model_type")
-    if family is None:
-        raise ValueError(f"model_type is missing; a config.json of the Llama family says {' or '.join(FAMILIES)}")
-    if family not in FAMILIES:
-        raise ValueError(
-            f"model_type is {_shown(family)}; this decoder is one of the Llama family ({', '.join(FAMILIES)})"
-        )
-
-
-def _refuse_unusual_heads(config: dict[str, Any], shape: DecoderShape) -> None:
-    d_head = config.get("head_dim")
-    if d_head is not None and d_head * shape.num_heads != shape.d_model:
-        raise ValueError(
-            f"head_dim is {_shown(d_head)}; this decoder's heads are hidden_size / num_attention_heads = "
-            f"{shape.d_model}/{shape.num_heads} channels wide"
-        )
+            raise ValueError(f"layer_types holds {_shown(layer_type)}; every layer counted here is full_attention")
+    for key in ("hidden_act", "hidden_activation"):
+        activation = config.get(key) or family.activations[0]
+        if activation not in family.activations:
+            raise ValueError(
+                f"{key} is {_shown(activation)}; the gated feed-forward of {config['model_type']} has "
+                f"{' or '.join(family.activations)}"
+            )
 
 
 def _dtype_of(config: dict[str, Any]) -> str | None:

@@ -112,10 +112,11 @@ class Ledger:
 
 def true_ledger(shape: DecoderShape, batch_size: int, sequence_length: int) -> Ledger:
     """The ledger of a shape, read off the list of its weights and multiplies."""
-    parameters = {}
+    parameters: dict[str, int] = {}
     for weight in list_weights(shape):
-        name = weight.name.removesuffix(".weight").rpartition(".")[2]
-        parameters[name] = weight.parameters // weight.count
+        # A bias belongs to its matrix, and a norm on queries or keys to their projection.
+        name = weight.name.split(".")[-2].replace("_norm", "_proj")
+        parameters[name] = parameters.get(name, 0) + weight.parameters // weight.count
     flops = {
         multiply.name: multiply.flops // (shape.num_layers if multiply.per_layer else 1)
         for multiply in list_matmuls(shape, batch_size, sequence_length)

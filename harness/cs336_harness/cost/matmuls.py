@@ -73,9 +73,7 @@ def _matmuls(shape: DecoderShape, batch_size: int, sequence_length: int) -> Iter
     layers = shape.num_layers
     per_head = batch_size * shape.num_heads * layers
     projections = "attention_projections"
-    yield MatMul(
-        "q_proj", "queries from the normed input", projections, rows, shape.d_model, shape.d_model, layers, True
-    )
+    yield MatMul("q_proj", "queries from the normed input", projections, rows, shape.d_model, shape.d_q, layers, True)
     yield MatMul("k_proj", "keys from the normed input", projections, rows, shape.d_model, shape.d_kv, layers, True)
     yield MatMul("v_proj", "values from the normed input", projections, rows, shape.d_model, shape.d_kv, layers, True)
     yield MatMul(
@@ -99,7 +97,7 @@ def _matmuls(shape: DecoderShape, batch_size: int, sequence_length: int) -> Iter
         True,
     )
     yield MatMul(
-        "output_proj", "merged heads back to the width", projections, rows, shape.d_model, shape.d_model, layers, True
+        "output_proj", "merged heads back to the width", projections, rows, shape.d_q, shape.d_model, layers, True
     )
     yield MatMul("w1", "gate of the feed-forward", "feed_forward", rows, shape.d_model, shape.d_ff, layers, True)
     yield MatMul("w3", "value of the feed-forward", "feed_forward", rows, shape.d_model, shape.d_ff, layers, True)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # a program that asks for JSON need not wait for it
     from rich.console import Console
 
+_NO_LIMIT = 1000
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportTable:
@@ -31,8 +33,9 @@ def markdown_table(table: ReportTable) -> str:
 
 
 def print_table(console: Console, table: ReportTable) -> None:
-    """The table under its title; a narrow terminal goes without the column ``<what``."""
+    """The table under its title; a narrow terminal goes without the column ``<what``, and nothing is cut."""
     from rich.box import SIMPLE_HEAD
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -48,5 +51,9 @@ def print_table(console: Console, table: ReportTable) -> None:
     if table.total:
         drawn.add_section()
         drawn.add_row(*(table.total[index] for index in shown), style="bold")
-    console.print(drawn)
+    needed = console.measure(drawn, options=console.options.update(width=_NO_LIMIT)).maximum
+    if needed > console.width:
+        Console(file=console.file, width=needed, no_color=console.no_color, highlight=False).print(drawn)
+    else:
+        console.print(drawn)
     console.print(Text(table.below))

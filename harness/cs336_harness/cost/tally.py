@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from cs336_harness.cost.architecture import Architecture
 from cs336_harness.cost.matmuls import (
     CONVENTION,
     MatMul,
@@ -97,7 +98,9 @@ def refuse_impossible(shape: DecoderShape) -> None:
     for field in ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff"):
         if getattr(shape, field) < 1:
             raise ValueError(f"{field} is {getattr(shape, field)}; it must be at least 1")
-    if shape.d_model % shape.num_heads:
+    if isinstance(shape, Architecture) and shape.head_dim is not None and shape.head_dim < 1:
+        raise ValueError(f"head_dim is {shape.head_dim}; it must be at least 1")
+    if shape.num_heads * shape.d_head != shape.d_q:
         raise ValueError(f"d_model {shape.d_model} does not divide into num_heads {shape.num_heads}")
     if shape.num_heads % shape.num_kv_heads:
         raise ValueError(f"num_heads {shape.num_heads} do not share num_kv_heads {shape.num_kv_heads} evenly")
