@@ -53,7 +53,7 @@ _ASIDE = re.compile(
     r"|\bgpus?\b|\bper second\b|\bnot\b|\bmistake|\bwrong"
     r"|\be\.g\.|\bexample\b|\bestimat|\bmarginal|\badd(?:s|itional)?\b|\bextra\b|\bmore\b|\bless\b|\bremain"
     r"|\brest\b|\bother\b"
-    r"|如果|假设|假如|若|检验|验证|相比|不含|不包括|除去|去掉|训练|反向|梯度|优化器|激活|其他|其余|剩余|绑定|共享",
+    r"|如果|假设|假如|若|检验|验证|相比|不含|不包括|除去|去掉|(?<!可)训练|反向|梯度|优化器|激活|其他|其余|剩余|绑定|共享",
     re.I,
 )
 _BLOCK_SHARE = re.compile(

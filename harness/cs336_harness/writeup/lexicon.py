@@ -84,6 +84,14 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
         r"|二次项|平方项|(?:注意力)?(?:二次|平方)部分|缩放点积(?:注意力)?|注意力(?:矩阵|核心|计算)",
         (POSITION_PAIRS,),
     ),
+    # Matrices of the feed-forward, before a projection without a name of its own.
+    (r"\bw[_^]?1(?:_?proj)?\b|\bgate(?:[\s_-]*proj(?:ection)?)?\b|\bgating\b|门控(?:投影)?", (_W1,)),
+    (r"\bw[_^]?2(?:_?proj)?\b|\bdown(?:[\s_-]*proj(?:ection)?)?\b|(?:下|降维)投影", (_W2,)),
+    (
+        r"\bw[_^]?3(?:_?proj)?\b|\bup(?:[\s_-]*proj(?:ection)?)\b|(?<=[/(,] )up\b|(?<=[/(,])up\b|^\W*up\b|(?:上"
+        r"|升维)投影",
+        (_W3,),
+    ),
     # Projections, joined and single.
     (
         rf"\b{_QUERY}{_JOIN}{_KEY}{_JOIN}{_VALUE}{_JOIN}(?:{_ATTN}\s+)?(?:{_OUT}\b(?:{_PROJ})?|输出(?:投影)?)"
@@ -113,13 +121,6 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     (r"\bvalues?\b", (_V, _VALUES)),
     (r"\bprojections?\b|投影(?:层|矩阵)?", (PROJECTIONS, _Q, _O)),
     # Feed-forward.
-    (r"\bw[_^]?1(?:_?proj)?\b|\bgate(?:[\s_-]*proj(?:ection)?)?\b|\bgating\b|门控(?:投影)?", (_W1,)),
-    (r"\bw[_^]?2(?:_?proj)?\b|\bdown(?:[\s_-]*proj(?:ection)?)?\b|(?:下|降维)投影", (_W2,)),
-    (
-        r"\bw[_^]?3(?:_?proj)?\b|\bup(?:[\s_-]*proj(?:ection)?)\b|(?<=[/(,] )up\b|(?<=[/(,])up\b|^\W*up\b|(?:上"
-        r"|升维)投影",
-        (_W3,),
-    ),
     (
         r"(?:\bposition[\s-]?wise )?\bfeed[\s_-]?forward(?:[\s_-]*network)?s?\b|\bffns?\b|\bmlps?\b|\bswiglu\b"
         r"|(?:逐位置)?前馈(?:神经)?(?:网络)?(?:层)?|\bffw\b",
@@ -204,19 +205,20 @@ _KNOWN = re.compile(
     r"|nearly|almost|ca|circa|some|exactly|now|overall|together|combined|single|whole|entire|full|our|my|own|here|still"
     r"|model|network|decoder|transformer|gpt-?2|gpt|xl|forward|pass|sequence|tokens?|positions?|context|length"
     r"|length|input|batch"
-    r"|flops?|[kmgtp]flops?|tf|gf|macs?|params?|parameters?|trainable|learnable|weights?|numbers?|counts?|back|down"
+    r"|flops?|[kmgtp]flops?|tf|gf|macs?|params?|parameters?|trainable|learnable|weights?|numbers?|occup(?:y|ies)|counts?|back|down"
     r"|up|first|width|queries|keys|values|times|q|k|v|o|x|terms?|parts?|operations?|memory|storage|bytes?"
     r"|[kmgt]i?b|mib|gib|float32|fp32|float|single-precision|precision|compute|computation|operations?|multipl(?:y"
     r"|ies)|matmuls?|matrix"
     r"|matrices|multiplications?|layers?|blocks?|shares?|proportions?|percent(?:age)?|fractions?|costs?|millions?"
     r"|billions?|trillions?"
-    r"|thousand|b|m|g|t|k|cumulative|sub|subtotal|small|medium|large|load|loading|store|storing|linear|output|input"
+    r"|thousand|cumulative|sub|subtotal|small|medium|large|load|loading|store|storing|linear|output|input"
     r"|most|largest|biggest|highest"
     r"|dominates?|dominant|first|second|next|also|what|does|do|not|no|untied|rms|layer|projections?|matmul|when"
     r"|while|but|answer|result"
     r"|as|number|amount|amounts|if|size|value|part|component|multiply|operation|name|module|total|totals|it"
     r"|theoretical)\b"
-    r"|[的占约为是有个需要大即其中在到从至升降上下共总计参数量字节显内存浮点运算次前向传播一模型网络整每层块所全部比例份额百分各该而且则以及和与了增长加减少变成后时序列长度单位求得结果答案训练可,、仅只最多]",
+    r"|[的占约为是有个需要大即其中在到从至升降上下共总计参数量字节显内存储浮点运算次前向传播一模型网络整每层块所全部比例份额百分各该"
+    r"而且则以及和与了增长加减少变成后时序列长度单位求得结果答案可训练载入用花费达消耗等于故因此这些它们我算出多余最高仅只,、]",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[A-Za-z]{2,}|[\u4e00-\u9fff]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")

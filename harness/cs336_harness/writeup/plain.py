@@ -65,7 +65,8 @@ def plain(raw: str) -> Plain:
             texts.append(piece)
             words.append(piece)
         inside = next(group for group in match.groups()[1:] if group is not None)
-        piece = f" {_plain_formula(inside)} "
+        lead = "" if inside.lstrip().startswith(("^", "_")) else " "  # T$^2$ is one word
+        piece = f"{lead}{_plain_formula(inside).lstrip() if not lead else _plain_formula(inside)} "
         texts.append(piece)
         words.append(" " * len(piece) if _is_formula(piece) else piece)
         position = match.end()

@@ -33,7 +33,7 @@ _COUNTED = (FLOPS, BYTES, PARAMETERS)
 _TIMES_LAYERS = re.compile(r"(?:[×*]|\btimes)\s*(?:L|\d{1,3})\s*(?:layers|blocks)?\s*[=≈]\s*$")
 _RESULT = re.compile(
     r"\b(?:makes?|gives?|yields?|we get|we have|comes? to|adds? up to|amounts? to|sums? to|totals?|for a total of)"
-    r"\s+(?:a total of\s+|about\s+|roughly\s+|≈\s*|~\s*|\*{2})*$",
+    r"\s+(?:a total of\s+|about\s+|roughly\s+|≈\s*|~\s*|\*{2})*$|(?:总共|总计|共计|合计|一共)(?:为|是|约|大约|需要|[:\s≈])*$",
     re.I,
 )
 _JOINED_BEHIND = re.compile(
@@ -46,6 +46,9 @@ _JOINED_BEHIND = re.compile(
 _CLAUSE = re.compile(r"[,;:，；：。]\s|[，；：。、]|\bwhile\b|\bwhereas\b|\bbut\b|\band\b|而")
 _EQUALS = re.compile(r"[=≈]")
 _LONGEST_FORMULA = 240
+_GOES_ON = re.compile(
+    r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down)\b|[上升下降增加到至即约为是或等于])*", re.I
+)
 _KEY_AND_VALUE = re.compile(r"[\"'`\s]*[:=：][\"'`\s≈~]*")
 _SMALLEST = 1000
 _SMALLEST_BARE = 100_000
@@ -193,10 +196,18 @@ def _associated(
     alternatives = [reading for mention in run for reading in mention.readings]
     if _RESULT.search(text[max(0, number.start - 40) : number.start]):
         return list(dict.fromkeys([EVERYTHING, *readings_of_mentions(run), *alternatives])), True, number.start
+    if plain and counted.index(number) > 0 and not _goes_on(text, counted, number):
+        plain = False
     if not run and not mentions and number.dimension in _COUNTED:
         return [EVERYTHING], True, 0
     readings = list(dict.fromkeys([*readings_of_mentions(run), *alternatives, *together]))
     return readings, plain and not _several(run), first
+
+
+def _goes_on(text: str, counted: Sequence[Written], number: Written) -> bool:
+    """Whether a number says more of what the number before it says: "from 9 % to 62 %", "3.5 TFLOPs (3,517 GFLOPs)"."""
+    before = counted[counted.index(number) - 1]
+    return bool(_GOES_ON.fullmatch(text[before.end : number.start]))
 
 
 def _several(run: Sequence[Mention]) -> bool:
