@@ -37,13 +37,12 @@ EXACT = {
     "bold": lambda n: f"**{n:,}**",
     "code": lambda n: f"`{n}`",
 }
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ROUNDED = {
     "e": lambda digits, exponent: f"{digits}e{exponent}",
     "E+": lambda digits, exponent: f"{digits}E+{exponent}",
     "times": lambda digits, exponent: f"{digits} × 10^{exponent}",
-    "superscript": lambda digits, exponent: (
-        f"{digits}×10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    ),
+    "superscript": lambda digits, exponent: f"{digits}×10" + str(exponent).translate(SUPERSCRIPTS),
     "LaTeX": lambda digits, exponent: f"${digits} \\times 10^{{{exponent}}}$",
     "LaTeX dot": lambda digits, exponent: f"${digits}\\cdot10^{{{exponent}}}$",
     "python": lambda digits, exponent: f"{digits} * 10**{exponent}",

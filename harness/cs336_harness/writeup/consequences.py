@@ -6,6 +6,7 @@ import dataclasses
 from fractions import Fraction
 
 from cs336_harness.cost.ledger import BYTES, EVERYTHING, FLOPS, MATMULS, PARAMETERS, SHARE, components_of
+from cs336_harness.writeup.sources import Source
 from cs336_harness.writeup.verdicts import WRONG, Finding
 
 
@@ -68,23 +69,32 @@ def added_up(lines: list[Finding]) -> tuple[Fraction, Fraction]:
     return sum(values, Fraction(0)), sum(slacks, Fraction(0))
 
 
-def with_consequences(findings: list[Finding]) -> list[Finding]:
+def with_consequences(findings: list[Finding], source: Source) -> list[Finding]:
     """The findings; a wrong number that follows from another one says so, and names no mistake of its own."""
     lines = partition(multiply_lines(findings))
     covered = frozenset().union(*(finding.components for finding in lines if finding.quantity))
     absent = [name for name in MATMULS if name not in covered]
     wrong = lines if any(line.verdict == WRONG for line in lines) else []
-    return [_explained(finding, findings, wrong, absent) for finding in findings]
+    return [_explained(finding, findings, wrong, absent, source) for finding in findings]
 
 
-def _explained(finding: Finding, findings: list[Finding], lines: list[Finding], absent: list[str]) -> Finding:
+def _explained(
+    finding: Finding, findings: list[Finding], lines: list[Finding], absent: list[str], source: Source
+) -> Finding:
     if finding.verdict != WRONG or finding.quantity is None:
         return finding
-    reason = _from_a_count(finding, findings) or (_from_lines(finding, lines, absent) if lines else None)
-    return dataclasses.replace(finding, hints=(reason,)) if reason else finding
+    if count := _the_count(finding, findings):
+        each = f"{finding.quantity.measure.bytes_per_value} bytes for each parameter"
+        reason = f"It is {each} of {source.place(count.line)}, and right once that is."
+        return dataclasses.replace(finding, hints=(reason,), follows=count.line)
+    if lines and (reason := _from_lines(finding, lines, absent)):
+        first = next(line for line in lines if line.verdict == WRONG)
+        return dataclasses.replace(finding, hints=(reason,), follows=first.line)
+    return finding
 
 
-def _from_a_count(finding: Finding, findings: list[Finding]) -> str | None:
+def _the_count(finding: Finding, findings: list[Finding]) -> Finding | None:
+    """The wrong number of parameters that a memory was worked out from."""
     role = finding.quantity
     if role is None or role.dimension != BYTES:
         return None
@@ -96,8 +106,7 @@ def _from_a_count(finding: Finding, findings: list[Finding]) -> str | None:
         slack = memory.step / 2 + role.measure.bytes_per_value * count.step / 2
         same = other.components == role.measure.components
         if same and abs(memory.value - role.measure.bytes_per_value * count.value) <= slack:
-            each = f"{role.measure.bytes_per_value} bytes for each parameter"
-            return f"It is {each} of line {other.line}, and right once that is."
+            return other
     return None
 
 

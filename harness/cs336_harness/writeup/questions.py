@@ -106,7 +106,7 @@ def judge_source(source: Source, given: DecoderShape | None = None, handout: int
     claims = read_claims(document)
     books = _books(document, possible_configurations(document, given, handout))
     findings = [*judge_claims(claims, books, bool(document.parts)), *judge_trends(document, books)]
-    findings = with_consequences(findings)
+    findings = with_consequences(findings, source)
     answers = [
         _total(findings, "a.parameters", PARAMETERS, ("a",)),
         _total(findings, "a.memory", BYTES, ("a",)),

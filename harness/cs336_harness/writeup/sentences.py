@@ -33,7 +33,8 @@ _COUNTED = (FLOPS, BYTES, PARAMETERS)
 _TIMES_LAYERS = re.compile(r"(?:[×*]|\btimes)\s*(?:L|\d{1,3})\s*(?:layers|blocks)?\s*[=≈]\s*$")
 _RESULT = re.compile(
     r"\b(?:makes?|gives?|yields?|we get|we have|comes? to|adds? up to|amounts? to|sums? to|totals?|for a total of)"
-    r"\s+(?:a total of\s+|about\s+|roughly\s+|≈\s*|~\s*|\*{2})*$|(?:总共|总计|共计|合计|一共)(?:为|是|约|大约|需要|[:\s≈])*$",
+    r"\s+(?:a total of\s+|about\s+|roughly\s+|≈\s*|~\s*|\*{2})*$"
+    r"|(?:总共|总计|共计|合计|一共)(?:为|是|约|大约|需要|[:\s≈])*$",
     re.I,
 )
 _JOINED_BEHIND = re.compile(
@@ -47,7 +48,8 @@ _CLAUSE = re.compile(r"[,;:，；：。]\s|[，；：。、]|\bwhile\b|\bwhereas
 _EQUALS = re.compile(r"[=≈]")
 _LONGEST_FORMULA = 240
 _GOES_ON = re.compile(
-    r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down)\b|[上升下降增加到至即约为是或等于])*", re.I
+    r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down)\b|[上升下降增加到至即约为是或等于])*",
+    re.I,
 )
 _KEY_AND_VALUE = re.compile(r"[\"'`\s]*[:=：][\"'`\s≈~]*")
 _SMALLEST = 1000

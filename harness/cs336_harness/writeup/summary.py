@@ -71,11 +71,17 @@ def report_lines(judgement: Judgement, name: str, *, show_answers: bool = False)
 def findings_by_cause(judgement: Judgement) -> list[list[Finding]]:
     """The wrong numbers, those of one named mistake together: one mistake is one, however many numbers show it."""
     causes: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in judgement.findings:
-        if finding.verdict == WRONG:
+    wrong = [finding for finding in judgement.findings if finding.verdict == WRONG]
+    for finding in wrong:
+        if finding.follows is None:
             key = tuple(map(_cause_of, finding.hints)) or (finding.line, finding.claim.number.start)
             causes.setdefault(key, []).append(finding)
-    return list(causes.values())
+    groups = list(causes.values())
+    for finding in wrong:
+        if finding.follows is not None:
+            same = (group for group in groups if any(other.line == finding.follows for other in group))
+            next(same, groups[0]).append(finding)
+    return groups
 
 
 def _cause_of(hint: str) -> str:
@@ -91,7 +97,9 @@ def describe_cause(findings: Sequence[Finding], source: Source, *, show_answers:
     places = ", ".join(dict.fromkeys(source.place(finding.line) for finding in findings[:_MOST_LISTED]))
     texts = ", ".join(dict.fromkeys(finding.claim.number.text for finding in findings[:_MOST_LISTED]))
     more = f" and {len(findings) - _MOST_LISTED} more" if len(findings) > _MOST_LISTED else ""
-    said = f"{places}: {len(findings)} numbers of one cause ({texts}{more}), the first for {_what_for(first)}"
+    said = (
+        f"{places}: {len(findings)} numbers of one cause ({texts}{more}). The first is not right for {_what_for(first)}"
+    )
     if show_answers and first.quantity is not None:
         said += f", which is {readable_truth(first.quantity)}"
     return " ".join([f"{said}.", *first.hints])

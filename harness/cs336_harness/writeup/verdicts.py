@@ -12,12 +12,16 @@ RIGHT, WRONG, MISSING, UNRECOGNISED, LEFT_OUT = "right", "wrong", "missing", "no
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One number and what became of it: what it was held against, and the mistakes that fit, if any does."""
+    """One number and what became of it: what it was held against, and the mistakes that fit, if any does.
+
+    ``follows`` is the line of the wrong number that this one was worked out from, where it was.
+    """
 
     claim: Claim
     verdict: str
     quantity: Quantity | None
     hints: tuple[str, ...] = ()
+    follows: int | None = None
 
     @property
     def line(self) -> int:
