@@ -19,7 +19,7 @@ from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.loading import load
 from cs336_harness.verdict.progress import entry_points_of, progress, progress_lines
-from cs336_harness.verdict.report import blank_lines
+from cs336_harness.verdict.report import blank_lines, counts_line
 from cs336_harness.verdict.suite import Result, Suite
 
 FILLED = (HOME / "adapters.py").read_text(encoding="utf-8")
@@ -145,6 +145,25 @@ def test_the_table_of_its_readme_is_the_order_of_the_tasks(handout: Path) -> Non
     told = {task: (section, tuple(re.findall(r"`(\w+)`", names))) for task, section, names in rows}
     assert told == {task: (section, entry_points_of(task)) for task, section in TASKS.items()}
     assert list(told) == list(TASKS)
+
+
+def test_the_count_that_its_readme_promises_is_what_the_watch_prints(handout: Path) -> None:
+    module = blank_module()
+    module.run_linear = load().module.run_linear
+    results = judge(module, [check for check in all_checks().values() if check.task == "linear"])
+    line = f"`linear §3.3.2 {counts_line(results).plain.strip()}`"
+    assert line in (handout / "README.md").read_text(encoding="utf-8")
+    assert "{" not in line
+
+
+def test_it_does_not_print_the_answer_that_is_asked_for(handout: Path) -> None:
+    code = (
+        "import cs336_harness.cli as cli; print([command.callback.__name__ for command in cli.app.registered_commands])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(handout / "harness")}
+    names = subprocess.check_output([sys.executable, "-c", code], cwd=handout, env=environment, text=True)
+    assert "'check'" in names
+    assert "'account'" not in names
 
 
 def test_it_writes_over_nothing(tmp_path: Path) -> None:

@@ -32,8 +32,15 @@ GIVEN = (
 )
 """What goes along as it is. The folders inside ``tests`` hold decoders of their own; they are about other subjects."""
 
+LEFT_OUT = ("harness/cs336_harness/commands/account.py",)
+"""The command that prints the answer to the accounting problem."""
+
 WRITTEN = {"README.md": "HANDOUT.md", "WRITEUP.md": "WRITEUP.md"}
 """Files of the handout that are written for it, and the templates that they are."""
+
+FIRST_TASK = "linear"
+FIRST_TASK_CHECKS = "{checks of the first task}"
+"""Stands in the README's template where the watch prints how many checks of the first task passed."""
 
 ADAPTERS_DOCSTRING = '''"""The contract, to be filled in with your own decoder: one function per entry point.
 
@@ -94,16 +101,25 @@ def _write(home: Path, destination: Path) -> None:
 
 
 def _fill(folder: Path, home: Path, adapters: str) -> None:
-    for source in sorted({path for pattern in GIVEN for path in home.glob(pattern)}):
+    left_out = {home / name for name in LEFT_OUT}
+    for source in sorted({path for pattern in GIVEN for path in home.glob(pattern)} - left_out):
         target = folder / source.relative_to(home)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
     texts = {"adapters.py": adapters, "cs336_basics/__init__.py": PACKAGE_DOCSTRING}
     for name, template in WRITTEN.items():
-        texts[name] = (TEMPLATES / template).read_text(encoding="utf-8")
+        text = (TEMPLATES / template).read_text(encoding="utf-8")
+        texts[name] = text.replace(FIRST_TASK_CHECKS, str(_checks_of(FIRST_TASK)))
     (folder / "cs336_basics").mkdir()
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _checks_of(task: str) -> int:
+    """How many checks the watch counts for a task."""
+    from cs336_harness.checks import all_checks
+
+    return sum(check.task == task for check in all_checks().values())
 
 
 def blank_adapters(filled: str) -> str:
