@@ -94,6 +94,18 @@ def test_a_wrong_one_says_what_where_and_which() -> None:
         _ = verdict["components.rope"]
 
 
+def test_what_is_not_defined_is_skipped_and_stops_nothing() -> None:
+    """A decoder that is judged as a whole has no single components, and no check may call them blank."""
+
+    def get_transformer_lm(**sizes: Any) -> torch.nn.Module:
+        raise ValueError("too small")
+
+    verdict = judge({"get_transformer_lm": get_transformer_lm}, checks="components")
+    assert verdict.of("blank") == ()
+    assert {result.outcome for result in verdict} == {"skipped"}
+    assert verdict
+
+
 def test_a_failed_verdict_raises_its_report() -> None:
     with pytest.raises(FailedVerdictError, match="what is wrong: ") as caught:
         check_decoder(functions(RIGHT + GELU), checks=IDS)
@@ -135,6 +147,7 @@ def state() -> dict[str, Any]:
         "dtype": torch.get_default_dtype(),
         "grad": torch.is_grad_enabled(),
         "rng": torch.get_rng_state().tolist(),
+        "environment": dict(os.environ),
         "filters": len(__import__("warnings").filters),
     }
 

@@ -21,19 +21,21 @@ from transformers import LlamaForCausalLM
 from transformers.activations import ACT2FN
 from transformers.models.llama import modeling_llama
 
-from cs336_basics.huggingface import split_pairs, their_name, to_huggingface
-from cs336_harness.shapes import DecoderShape
-
-from .glue import (
+from cs336_harness.glue import (
     HalfSplit,
     call_with,
+    llama_layer,
     positions_by_row,
     require_sizes_that_fit,
     see_as,
     seen,
+    split_pairs,
     to_half_split,
     to_interleaved,
+    to_llama,
 )
+from cs336_harness.shapes import DecoderShape
+
 from .huggingface import llama_config
 
 EPS = 1e-5
@@ -146,7 +148,7 @@ def run_transformer_block(
     config = config_of(
         d_model=d_model, num_heads=num_heads, d_ff=d_ff, context_length=max_seq_len, rope_theta=theta, norm_eps=EPS
     )
-    theirs = to_huggingface({f"layers.0.{name}": weight for name, weight in weights.items()}, num_heads, num_heads)
+    theirs = to_llama({f"layers.0.{name}": weight for name, weight in weights.items()}, num_heads, num_heads)
     with torch.device("meta"):
         layer = modeling_llama.LlamaDecoderLayer(config, 0)
     positions = torch.arange(in_features.shape[-2])[None]
@@ -179,7 +181,7 @@ def run_transformer_lm(
     )
     refuse_longer(in_indices.shape[-1], context_length)
     model = LlamaForCausalLM(llama_config(shape)).eval()
-    return call_with(to_huggingface(weights, num_heads, num_heads), model, in_indices).logits
+    return call_with(to_llama(weights, num_heads, num_heads), model, in_indices).logits
 
 
 def run_rmsnorm(d_model: int, eps: float, weights: Tensor, in_features: Tensor) -> Tensor:
@@ -234,8 +236,8 @@ def get_transformer_lm_weights(model: Llama) -> dict[str, nn.Parameter]:
     )
     weights = {}
     for name in shape.weight_shapes():
-        layer = model.llama.get_submodule(their_name(name).removesuffix(".weight"))
-        weights[name] = seen(layer) if name.endswith(("q_proj.weight", "k_proj.weight")) else layer.weight
+        layer = model.llama.get_submodule(llama_layer(name))
+        weights[name] = seen(layer)
     return weights
 
 

@@ -13,7 +13,15 @@ from litgpt import model as litgpt_model
 from litgpt.config import Config
 from torch import Tensor, nn
 
-from .glue import Stacked, call_with, positions_by_row, require_sizes_that_fit, see_as, seen, to_interleaved
+from cs336_harness.glue import (
+    Stacked,
+    call_with,
+    positions_by_row,
+    require_sizes_that_fit,
+    see_as,
+    seen,
+    to_interleaved,
+)
 
 EPS = 1e-5
 IN_A_LAYER = {

@@ -23,7 +23,7 @@ from x_transformers import Decoder, TransformerWrapper
 from x_transformers.attend import Attend
 from x_transformers.x_transformers import Attention, FeedForward, RotaryEmbedding, apply_rotary_pos_emb
 
-from .glue import Stacked, call_with, positions_by_row, require_sizes_that_fit, see_as, seen
+from cs336_harness.glue import Stacked, call_with, positions_by_row, require_sizes_that_fit, see_as, seen
 
 EPS = 1e-5
 ATTENTION = {"q_proj": "to_q", "k_proj": "to_k", "v_proj": "to_v", "output_proj": "to_out"}

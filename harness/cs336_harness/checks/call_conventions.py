@@ -14,7 +14,7 @@ from cs336_harness.checks.registry import Param, check
 from cs336_harness.checks.self_attention import block_arguments, self_attention_arguments
 from cs336_harness.reference.weights import gains, normal
 from cs336_harness.subject.calling import Subject, own_copy
-from cs336_harness.subject.failures import BlankEntryPoint, CheckFailure, Evidence, WrongShape
+from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
 
 Sample = Callable[[int, int, int], dict[str, Any]]
 """Arguments of one entry point for so many rows, positions and heads."""
@@ -214,14 +214,16 @@ def _report(failures: dict[str, CheckFailure], lesson: str) -> None:
 
 
 def _filled(subject: Subject) -> dict[str, tuple[str, Sample]]:
-    """What can be called; without any, the check has nothing to say and is as blank as the first of them."""
+    """What can be called; without any, the check is as blank as the first that is there, or skipped."""
+    states = {f"run_{name}": subject.state(f"run_{name}") for name in SAMPLES}
     filled = {
         f"run_{name}": (f"run_{name}", sample)
         for name, (_, sample) in SAMPLES.items()
-        if subject.state(f"run_{name}") == "filled"
+        if states[f"run_{name}"] == "filled"
     }
     if not filled:
-        raise BlankEntryPoint(f"run_{next(iter(SAMPLES))}")
+        blank = [entry_point for entry_point, state in states.items() if state == "blank"]
+        raise BlankEntryPoint(blank[0]) if blank else AbsentEntryPoint(next(iter(states)), subject.short_name)
     return filled
 
 

@@ -6,12 +6,10 @@ import os
 
 
 def prepare_torch() -> None:
-    """Keeps the subject on the CPU and on one thread, where results repeat bit by bit.
+    """Keeps the subject on one thread, where results repeat bit by bit.
 
-    Code that moves itself to a GPU then stays. The tensors of the checks are so small that a second thread costs more
-    than it brings, and on a busy machine ten times as much. Whoever sets ``CUDA_VISIBLE_DEVICES`` or
-    ``OMP_NUM_THREADS`` themselves keeps their setting.
+    The tensors of the checks are so small that a second thread costs more than it brings, and on a busy machine ten
+    times as much. Whoever sets ``OMP_NUM_THREADS`` themselves keeps their setting.
     """
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler writes lines of its own to standard error
     os.environ.setdefault("OMP_NUM_THREADS", "1")

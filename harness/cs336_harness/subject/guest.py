@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -41,8 +42,9 @@ class Guest:
     def at_work(self) -> Generator[Subject]:
         """The subject, loaded when asked for first, on one thread; afterwards the process is as it was."""
         path, modules, version = list(sys.path), dict(sys.modules), importlib.metadata.version
-        threads = torch.get_num_threads()
+        threads, level = torch.get_num_threads(), os.environ.get("KINETO_LOG_LEVEL")
         torch.set_num_threads(1)
+        os.environ["KINETO_LOG_LEVEL"] = level or "99"  # PyTorch's profiler writes lines of its own to standard error
         try:
             self._bring_back()
             if self._subject is None:
@@ -51,6 +53,8 @@ class Guest:
         finally:
             self._put_away(modules)
             torch.set_num_threads(threads)
+            if level is None:
+                del os.environ["KINETO_LOG_LEVEL"]
             sys.path[:] = path
             sys.modules.update(
                 {name: module for name, module in modules.items() if sys.modules.get(name) is not module}
