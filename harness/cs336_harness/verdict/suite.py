@@ -57,7 +57,7 @@ class Result:
     @property
     def stops_exit_zero(self) -> bool:
         """Whether it keeps the subject from being right."""
-        return self.outcome in ("failed", "blank", "blocked")
+        return self.outcome in ("failed", "blank", "blocked") and not self.check.advisory
 
     def to_json(self) -> dict[str, Any]:
         """The shape of DESIGN.md, "Command line"."""
