@@ -1,7 +1,7 @@
 """The contract, filled in with the decoder of ``cs336_basics``: one function per entry point.
 
 The first twelve have the names and arguments of CS336's assignment 1; an adapters file written for that course works
-here unchanged. The last four let the harness check what an assembled model is made of.
+here unchanged. The next four let the harness check what an assembled model is made of, the last one its cache.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from cs336_basics import accounting, attention, layers, rope
+from cs336_basics.cache import KeyValueCache
 from cs336_basics.config import TransformerConfig
 from cs336_basics.transformer import TransformerBlock, TransformerLM
 
@@ -260,3 +261,18 @@ def run_forward_flops(
     return accounting.forward_flops(
         batch_size, sequence_length, vocab_size, d_model, num_layers, num_heads, num_kv_heads, d_ff
     )
+
+
+@torch.no_grad()
+def run_transformer_lm_in_pieces(
+    model: nn.Module, pieces: list[Int[Tensor, "batch piece"]]
+) -> list[Float[Tensor, "batch piece vocab_size"]]:
+    """Each piece's raw logits, when a model from ``get_transformer_lm`` is fed one text piece by piece.
+
+    It begins with an empty cache and keeps the keys and values of the pieces before. ValueError when there are more
+    tokens than ``context_length`` in all.
+    """
+    assert isinstance(model, TransformerLM)
+    weight = model.token_embeddings.weight
+    cache = KeyValueCache(model.config, len(pieces[0]), weight.device, weight.dtype)
+    return [model(piece, cache=cache) for piece in pieces]

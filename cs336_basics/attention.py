@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 
+from cs336_basics.cache import LayerCache
 from cs336_basics.layers import Creation, Linear, softmax
 from cs336_basics.rope import rotate
 
@@ -101,12 +102,26 @@ class CausalSelfAttention(nn.Module):
         self,
         x: Float[Tensor, "*batch time d_model"],
         rotary: Complex[Tensor, "*positions time pairs"] | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch time d_model"]:
-        """Attend; when ``rotary`` is given, queries and keys are turned by it, all heads alike."""
+        """Attend; when ``rotary`` is given, queries and keys are turned by it, all heads alike.
+
+        With a ``cache``, x (batch, time, d_model) continues the tokens that it holds and joins them.
+        """
         q = self.q_proj(x).unflatten(-1, (-1, self.d_head))  # (*batch, time, num_heads, d_head)
         k = self.k_proj(x).unflatten(-1, (-1, self.d_head))  # (*batch, time, num_kv_heads, d_head)
         v = self.v_proj(x).unflatten(-1, (-1, self.d_head))
         if rotary is not None:
             q, k = rotate(q, rotary.unsqueeze(-2)), rotate(k, rotary.unsqueeze(-2))
         q, k, v = (part.transpose(-3, -2) for part in (q, k, v))  # (*batch, heads, time, d_head)
-        return self.output_proj(self.attention(q, k, v, is_causal=True).transpose(-3, -2).flatten(-2))
+        mask = None
+        if cache is not None:
+            k, v = cache.extend(k, v)
+            mask = _mask_of_the_last(q.shape[-2], k.shape[-2], k.device)
+        attended = self.attention(q, k, v, mask, is_causal=mask is None)
+        return self.output_proj(attended.transpose(-3, -2).flatten(-2))
+
+
+def _mask_of_the_last(queries: int, keys: int, device: torch.device) -> Bool[Tensor, "queries keys"]:
+    """Causal where the queries are the last of the keys' tokens: query i stands at position keys - queries + i."""
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)

@@ -7,6 +7,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
 from cs336_basics.attention import Attention, CausalSelfAttention, scaled_dot_product_attention
+from cs336_basics.cache import KeyValueCache, LayerCache
 from cs336_basics.config import TransformerConfig
 from cs336_basics.layers import Creation, Embedding, Linear, RMSNorm, SwiGLU
 from cs336_basics.rope import rotary_table
@@ -30,9 +31,12 @@ class TransformerBlock(nn.Module):
         self.ln2 = RMSNorm(config.d_model, config.norm_eps, **creation)
 
     def forward(
-        self, x: Float[Tensor, "*batch time d_model"], rotary: Complex[Tensor, "*positions time pairs"]
+        self,
+        x: Float[Tensor, "*batch time d_model"],
+        rotary: Complex[Tensor, "*positions time pairs"],
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "*batch time d_model"]:
-        x = x + self.attn(self.ln1(x), rotary)
+        x = x + self.attn(self.ln1(x), rotary, cache)
         x = x + self.ffn(self.ln2(x))
         return x
 
@@ -71,25 +75,34 @@ class TransformerLM(nn.Module):
                 module.reset_parameters(generator)
 
     def forward(
-        self, token_ids: Int[Tensor, "*batch time"], positions: Int[Tensor, "*positions time"] | None = None
+        self,
+        token_ids: Int[Tensor, "*batch time"],
+        positions: Int[Tensor, "*positions time"] | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "*batch seen vocab_size"]:
         """Logits for the token after each one seen: all are, or under "keep_last" the last ``context_length``.
 
         Args:
             positions: (time,), (1, time) or (*batch, time), for the rotation; by default those seen count 0, 1, 2, …
                 Attention is causal in the order of the tokens, whatever their positions.
+            cache: the tokens (batch, time) continue those it holds, and join them. Under either policy it takes
+                ``context_length`` tokens in all: the logits of a window that slides are not to be had from a cache.
 
         Raises:
             ValueError: there are no tokens; there are more than ``context_length`` under the policy "reject"; the ids
-                are no integers or, in eager mode on the CPU, outside the vocabulary.
+                are no integers or, in eager mode on the CPU, outside the vocabulary; the cache refuses.
         """
+        start = 0
+        if cache is not None:
+            cache.require_room(token_ids.shape[0], token_ids.shape[-1])
+            start = cache.length
         token_ids, positions = self._fit_context(token_ids, positions)
         if positions is None:
-            positions = torch.arange(token_ids.shape[-1], device=token_ids.device)
+            positions = torch.arange(start, start + token_ids.shape[-1], device=token_ids.device)
         h = self.token_embeddings(token_ids)
         rotary = rotary_table(positions, self.config.d_head, self.config.rope_theta, h.dtype)
-        for layer in self.layers:
-            h = layer(h, rotary)
+        for index, layer in enumerate(self.layers):
+            h = layer(h, rotary, None if cache is None else cache.layers[index])
         head = self.token_embeddings.logits if self.lm_head is None else self.lm_head
         return head(self.ln_final(h))
 

@@ -1,4 +1,4 @@
-"""What the public snapshots cannot see: the slow oracle, information flow, tied identity, configuration."""
+"""What the public snapshots cannot see: the slow oracle, information flow, tied identity, configuration, a cache."""
 
 from cs336_harness.pytest_plugin import judged_by_each
 
@@ -6,3 +6,4 @@ test_slow_oracle = judged_by_each("slow_oracle")
 test_information_flow = judged_by_each("information_flow")
 test_tying = judged_by_each("tying")
 test_configuration = judged_by_each("configuration")
+test_incremental = judged_by_each("incremental")

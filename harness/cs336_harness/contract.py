@@ -1,4 +1,4 @@
-"""The contract: the sixteen entry points of an adapters module, with the argument names a subject is called by."""
+"""The contract: the entry points of an adapters module, with the argument names a subject is called by."""
 
 from __future__ import annotations
 
@@ -74,7 +74,13 @@ ASSEMBLY_ENTRY_POINTS: dict[str, EntryPoint] = {
 }
 """Four more that make assembly checkable; a file without them still runs, and their checks are skipped."""
 
-ENTRY_POINTS = {**MODEL_ENTRY_POINTS, **ASSEMBLY_ENTRY_POINTS}
+INCREMENTAL_ENTRY_POINTS: dict[str, EntryPoint] = {
+    point.name: point for point in (EntryPoint("run_transformer_lm_in_pieces", ("model", "pieces"), positional=2),)
+}
+"""One more, for a model that keeps keys and values: it feeds a text in pieces, from an empty cache. Without it, its
+checks are skipped and nothing else changes."""
+
+ENTRY_POINTS = {**MODEL_ENTRY_POINTS, **ASSEMBLY_ENTRY_POINTS, **INCREMENTAL_ENTRY_POINTS}
 
 COURSE_AXES: dict[str, dict[str, tuple[int, ...]]] = {
     "run_linear": {"weights": (2,), "in_features": (3,)},

@@ -6,6 +6,7 @@ import pytest
 
 from cs336_harness.checks import all_checks, find
 from cs336_harness.checks.registry import TASKS, Check
+from cs336_harness.contract import INCREMENTAL_ENTRY_POINTS
 from cs336_harness.places import HOME, TEMPLATES
 from cs336_harness.verdict.progress import CRITERIA, entry_points_of, progress, progress_lines, required_checks
 from cs336_harness.verdict.suite import Outcome, Result
@@ -25,10 +26,18 @@ def results(**outcomes: Outcome) -> list[Result]:
 
 def test_everything_passed() -> None:
     lines = progress_lines(results(), HOME)
-    assert lines[0] == "16 of 16 entry points filled, required checks passed in 11 of 11 tasks"
+    assert lines[0] == "17 of 17 entry points filled, required checks passed in 12 of 12 tasks"
     assert lines[1] == "complete when"
     assert len(lines) == 2 + len(CRITERIA) + 1
     assert all(line.startswith("  ✓ ") for line in lines[2:])
+
+
+def test_a_decoder_without_a_cache_lacks_nothing() -> None:
+    standing = results(incremental_decoding="skipped")
+    for one in standing:
+        one.states = {need: "absent" if need in INCREMENTAL_ENTRY_POINTS else "filled" for need in one.check.needs}
+    lines = progress_lines(standing, HOME)
+    assert lines[:2] == ["16 of 16 entry points filled, required checks passed in 11 of 11 tasks", "complete when"]
 
 
 def test_every_criterion_rests_on_required_checks() -> None:
@@ -39,7 +48,7 @@ def test_every_criterion_rests_on_required_checks() -> None:
 
 def test_the_next_task_is_the_first_that_is_blank_and_says_what_to_write() -> None:
     lines = progress_lines(results(positionwise_feedforward="blank", transformer_lm="blank"))
-    assert lines[0] == "11 of 16 entry points filled, required checks passed in 9 of 11 tasks"
+    assert lines[0] == "12 of 17 entry points filled, required checks passed in 10 of 12 tasks"
     assert lines[1] == "next: positionwise_feedforward (§3.4.2): write run_silu and run_swiglu in adapters.py"
     assert "  ○ both public full-model tests pass" in lines
 
@@ -76,10 +85,10 @@ def test_a_task_that_ran_in_part_is_not_passed() -> None:
 
 def test_skipped_checks_are_told_apart_from_passed_ones() -> None:
     lines = progress_lines(results(transformer_accounting="skipped"))
-    assert lines[0].endswith("required checks passed in 10 of 11 tasks")
+    assert lines[0].endswith("required checks passed in 11 of 12 tasks")
     assert lines[1].startswith("next: transformer_accounting (§3.5): define run_parameter_count and run_forward_flops")
     in_part = [result(check, "skipped" if check.group == "tying" else "passed") for check in all_checks().values()]
-    assert progress_lines(in_part)[0].endswith("in 10 of 11 tasks, in 1 more as far as they could run")
+    assert progress_lines(in_part)[0].endswith("in 11 of 12 tasks, in 1 more as far as they could run")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,7 @@ def test_advice_keeps_no_task_from_being_passed() -> None:
 
 def test_every_task_adds_entry_points_of_its_own() -> None:
     own = [name for task in TASKS for name in entry_points_of(task)]
-    assert len(own) == len(set(own)) == 16
+    assert len(own) == len(set(own)) == 17
 
 
 @pytest.mark.parametrize(

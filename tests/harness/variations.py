@@ -279,3 +279,8 @@ class VariationAdapters:
 
     def get_transformer_lm_weights(self, model: VariationModel) -> dict[str, nn.Parameter]:
         return model.named()
+
+    def run_transformer_lm_in_pieces(self, model: VariationModel, pieces: list[Tensor]) -> list[Tensor]:
+        refuse_longer_than_context(sum(piece.shape[1] for piece in pieces), model.shape.context_length)
+        texts = [torch.cat(pieces[: number + 1], dim=1) for number in range(len(pieces))]
+        return [model(text)[:, -piece.shape[1] :] for text, piece in zip(texts, pieces, strict=True)]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import LlamaForCausalLM
+from transformers import Cache, DynamicCache, LlamaConfig, LlamaForCausalLM
 from transformers.activations import ACT2FN
 from transformers.models.llama import modeling_llama
 
@@ -239,6 +239,18 @@ def get_transformer_lm_weights(model: Llama) -> dict[str, nn.Parameter]:
         layer = model.llama.get_submodule(llama_layer(name))
         weights[name] = seen(layer)
     return weights
+
+
+def new_cache(config: LlamaConfig) -> Cache:
+    """The cache that grows; the tests put the one of fixed size in its place."""
+    return DynamicCache(config=config)
+
+
+@torch.no_grad()
+def run_transformer_lm_in_pieces(model: Llama, pieces: list[Tensor]) -> list[Tensor]:
+    refuse_longer(sum(piece.shape[1] for piece in pieces), model.llama.config.max_position_embeddings)
+    cache = new_cache(model.llama.config)
+    return [model.llama(piece, past_key_values=cache, use_cache=True).logits for piece in pieces]
 
 
 def run_parameter_count(tie_embeddings: bool, **sizes: int) -> int:

@@ -239,6 +239,22 @@ def get_transformer_lm_weights(model: Any) -> dict[str, nn.Parameter]:
     return weights
 
 
+@torch.no_grad()
+def run_transformer_lm_in_pieces(model: Any, pieces: list[Tensor]) -> list[Tensor]:
+    """litgpt keeps the cache in the model, so it is taken out again."""
+    ends = torch.tensor([piece.shape[1] for piece in pieces]).cumsum(0).tolist()
+    if ends[-1] > model.max_seq_length:
+        raise ValueError(f"the input has {ends[-1]} tokens, max_seq_length is {model.max_seq_length}")
+    model.set_kv_cache(len(pieces[0]), dtype=model.lm_head.weight.dtype)
+    try:
+        return [
+            model(piece, torch.arange(end - piece.shape[1], end), input_pos_maxp1=end)
+            for piece, end in zip(pieces, ends, strict=True)
+        ]
+    finally:
+        model.clear_kv_cache()
+
+
 def run_parameter_count(tie_embeddings: bool, **sizes: Any) -> int:
     """What a model on the meta device holds."""
     with torch.device("meta"):

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="needs transformers: uv run --group r
 pytest.importorskip("litgpt", reason="needs litgpt: uv run --group reference pytest -m reference")
 pytest.importorskip("x_transformers", reason="needs x-transformers: uv run --group reference pytest -m reference")
 
-from cs336_harness.checks import all_checks
+from cs336_harness.checks import all_checks, find
 from cs336_harness.subject.loading import load
 from cs336_harness.verdict.suite import Suite
 
@@ -41,6 +41,16 @@ def test_the_whole_suite_passes(name: str, record_property: Any) -> None:
     skipped = [result for result in results if result.outcome == "skipped" and not result.check.advisory]
     unexpected = [item.check.id for item in skipped if not set(item.check.needs) & set(IMPLEMENTATIONS[name])]
     assert not unexpected
+
+
+def test_a_cache_of_fixed_size_passes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import StaticCache
+
+    subject = load(HERE / "huggingface_llama.py")
+    fixed = lambda config: StaticCache(config=config, max_cache_len=config.max_position_embeddings)  # noqa: E731
+    monkeypatch.setattr(subject.module, "new_cache", fixed)
+    results = list(Suite(subject, diagnose=False).run(find("incremental")))
+    assert {result.outcome for result in results} == {"passed"}, [result.message for result in results]
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,17 @@ def get_transformer_lm_weights(model: XTransformer) -> dict[str, nn.Parameter]:
     return weights
 
 
+@torch.no_grad()
+def run_transformer_lm_in_pieces(model: XTransformer, pieces: list[Tensor]) -> list[Tensor]:
+    refuse_longer(sum(piece.shape[1] for piece in pieces), model.model.max_seq_len)
+    cache, results = None, []
+    for piece in pieces:
+        own = {"cache": cache, "cache_age": piece.shape[1], "input_not_include_cache": True} if results else {}
+        logits, cache = model.model(piece, **own, return_intermediates=True)
+        results.append(logits)
+    return results
+
+
 def run_parameter_count(**sizes: Any) -> int:
     """What a model on the meta device holds."""
     with torch.device("meta"):

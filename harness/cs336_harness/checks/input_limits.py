@@ -36,7 +36,8 @@ def full_context(subject: Subject) -> None:
         ) from failure.__cause__
 
 
-def _require_refusal_of_longer(failure: CheckFailure | None, what: str, time: int, limit: int) -> None:
+def require_refusal_of_longer(failure: CheckFailure | None, what: str, time: int, limit: int) -> None:
+    """:class:`CheckFailure` unless so many tokens were refused by a ``ValueError`` that says both numbers."""
     lesson = f"a correct decoder raises a ValueError that says {time} and {limit}"
     if failure is None:
         raise CheckFailure(f"{what} takes {time} tokens, more than its context_length {limit}; {lesson}")
@@ -72,7 +73,7 @@ def longer_than_context(subject: Subject) -> None:
     except CheckFailure as caught:
         failure = caught
     what = "the model that get_transformer_lm built"
-    _require_refusal_of_longer(failure, what, time, SHAPE.context_length)
+    require_refusal_of_longer(failure, what, time, SHAPE.context_length)
 
 
 @check(
@@ -90,7 +91,7 @@ def run_longer_than_context(subject: Subject) -> None:
         subject.call(RUN, shape=(2, time, MHA.vocab_size), **arguments)
     except CheckFailure as caught:
         failure = caught
-    _require_refusal_of_longer(failure, RUN, time, MHA.context_length)
+    require_refusal_of_longer(failure, RUN, time, MHA.context_length)
 
 
 def _logits_of(subject: Subject, token_ids: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ GROUPS = (
     "tying",
     "configuration",
     "accounting",
+    "incremental",
 )
 """The groups of checks in the order they run; an id begins with its group."""
 
@@ -44,19 +45,23 @@ MODULES: dict[str, tuple[str, ...]] = {
 """The modules of this package that hold a group's checks, where that is not one of the group's own name."""
 
 TASKS: dict[str, str] = {
-    "linear": "3.3.2",
-    "embedding": "3.3.3",
-    "rmsnorm": "3.4.1",
-    "positionwise_feedforward": "3.4.2",
-    "rope": "3.4.3",
-    "softmax": "3.4.4",
-    "scaled_dot_product_attention": "3.4.4",
-    "multihead_self_attention": "3.4.5",
-    "transformer_block": "3.5",
-    "transformer_lm": "3.5",
-    "transformer_accounting": "3.5",
+    "linear": "§3.3.2",
+    "embedding": "§3.3.3",
+    "rmsnorm": "§3.4.1",
+    "positionwise_feedforward": "§3.4.2",
+    "rope": "§3.4.3",
+    "softmax": "§3.4.4",
+    "scaled_dot_product_attention": "§3.4.4",
+    "multihead_self_attention": "§3.4.5",
+    "transformer_block": "§3.5",
+    "transformer_lm": "§3.5",
+    "transformer_accounting": "§3.5",
+    "incremental_decoding": "beyond",
 }
-"""The handout's problems in its order, and the section each stands in."""
+"""The handout's problems in its order, and the section each stands in; last, what goes beyond the handout."""
+
+OPTIONAL_TASKS = ("incremental_decoding",)
+"""Tasks that count only for a subject that defines their entry points."""
 
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")

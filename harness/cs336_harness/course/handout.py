@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.contract import ASSEMBLY_ENTRY_POINTS, MODEL_ENTRY_POINTS
 from cs336_harness.places import TEMPLATES
 from cs336_harness.subject.failures import CannotJudgeError
 
@@ -34,6 +34,9 @@ GIVEN = (
 
 LEFT_OUT = ("harness/cs336_harness/commands/account.py",)
 """The command that prints the answer to the accounting problem."""
+
+HANDED_OUT = {**MODEL_ENTRY_POINTS, **ASSEMBLY_ENTRY_POINTS}
+"""The entry points that a learner fills in. Incremental decoding goes beyond: whoever wants it, adds it."""
 
 WRITTEN = {"README.md": "HANDOUT.md", "WRITEUP.md": "WRITEUP.md"}
 """Files of the handout that are written for it, and the templates that they are."""
@@ -131,8 +134,8 @@ def blank_adapters(filled: str) -> str:
         CannotJudgeError: an entry point is not defined there, or all are blank already.
     """
     tree = ast.parse(filled)
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in ENTRY_POINTS]
-    undefined = ENTRY_POINTS.keys() - {function.name for function in functions}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in HANDED_OUT]
+    undefined = HANDED_OUT.keys() - {function.name for function in functions}
     if undefined:
         raise CannotJudgeError(f"adapters.py does not define {min(undefined)}; a handout needs every entry point")
     if all(_is_blank(function) for function in functions):

@@ -42,6 +42,7 @@ class Place(enum.StrEnum):
     HEAD = "head"
     POST_PROCESSING = "post-processing"
     INFORMATION_FLOW = "information flow"
+    CACHE = "cache"
     TYING = "tying"
     CONFIGURATION = "configuration"
     ACCOUNTING = "accounting"
@@ -57,6 +58,8 @@ class Defect:
     equivalent: ClassVar[str | None] = None
     same_as: ClassVar[tuple[str, ...]] = ()
     rounds: ClassVar[bool] = False
+    right: ClassVar[bool] = True
+    """Set in the body of a base that makes no mistake: what it replaces of the oracle is no part of a defect."""
 
     @classmethod
     def explanation(cls) -> str:
@@ -68,7 +71,7 @@ class Defect:
         """The steps that the defect replaces, by name; what the bases of all defects do is not counted."""
         found: dict[str, Callable[..., object]] = {}
         for base in cls.__mro__:
-            if base in _BASES:
+            if base is object or vars(base).get("right", False):
                 break
             for name, value in vars(base).items():
                 if inspect.isroutine(value) and name not in found:
@@ -84,6 +87,8 @@ class OracleDefect(Defect, Oracle):
     shows no key at all gets what a softmax over nothing gives: not a number. All rows and heads are computed at once
     unless the defect replaces a step that is made for one head of one row.
     """
+
+    right = True
 
     def self_attention(self, x: Tensor, weights: LayerWeights, positions: Tensor | None, theta: float | None) -> Tensor:
         """Causal multi-head self-attention, as the oracle's."""
@@ -185,12 +190,15 @@ def _by_head(projected: Tensor, num_heads: int) -> Tensor:
 class ModelDefect(Defect, OracleModel):
     """A defect of the assembled module: what its Parameters are, and what its forward does around the arithmetic."""
 
+    right = True
+
 
 class AdaptersDefect(Defect, OracleAdapters):
     """A defect of an entry point: what it does around the arithmetic."""
 
+    right = True
 
-_BASES = (OracleDefect, ModelDefect, AdaptersDefect, Defect, object)
+
 _LAYERS: tuple[type, ...] = (Oracle, OracleModel, OracleAdapters)
 _MODULES = (
     "embedding",
@@ -208,6 +216,7 @@ _MODULES = (
     "output_head",
     "logits",
     "information_flow",
+    "cache",
     "tying",
     "construction",
     "accounting",

@@ -7,13 +7,15 @@ import functools
 from cs336_harness.checks import Check
 from cs336_harness.contract import MODEL_ENTRY_POINTS
 from cs336_harness.defects import Defect, Place, real_defects
+from cs336_harness.defects.cached import CacheDefect
 from cs336_harness.defects.defect import layer_of
-from cs336_harness.diagnosis import facts, ladders
+from cs336_harness.diagnosis import facts, ladders, pieces
 from cs336_harness.diagnosis.observing import Program
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.oracle_adapters import OracleAdapters, OracleModel
+from cs336_harness.subject.built_models import IN_PIECES
 
-EVERY = (*MODEL_ENTRY_POINTS, "built", "tying", "configuration", "run_parameter_count", "run_forward_flops")
+EVERY = (*MODEL_ENTRY_POINTS, "built", "tying", "configuration", "run_parameter_count", "run_forward_flops", IN_PIECES)
 """The names of all programs."""
 QUICK = (
     "run_silu",
@@ -43,6 +45,8 @@ def program(name: str) -> Program:
             return facts.parameter_count()
         case "run_forward_flops":
             return facts.forward_flops()
+        case "run_transformer_lm_in_pieces":
+            return pieces.program()
     return ladders.ladder(name)
 
 
@@ -50,6 +54,8 @@ def programs_for(check: Check) -> list[str]:
     """The programs that can explain why a check fails, the most likely first."""
     if not check.needs:
         return []
+    if IN_PIECES in check.needs:
+        return [IN_PIECES]
     if "get_transformer_lm" not in check.needs:
         return list(check.needs)
     if check.id.startswith("slow_oracle.gradients"):
@@ -74,6 +80,8 @@ def can_show(defect: type[Defect], name: str) -> bool:
 def reaches(defect: type[Defect], name: str) -> bool:
     """Whether a defect can change what a program shows, by what it replaces."""
     layer = layer_of(defect)
+    if issubclass(defect, CacheDefect) or name == IN_PIECES:
+        return issubclass(defect, CacheDefect) and name == IN_PIECES
     if layer is Oracle:
         return name in MODEL_ENTRY_POINTS or name in ("built", "configuration", "tying")
     if layer is OracleModel:

@@ -218,6 +218,25 @@ def _built() -> Codes:
         )
 
 
+def _in_pieces() -> Codes:
+    for heads, kv_heads, layers, pieces in ((1, 1, 1, "2, 1"), (1, 1, 1, "2, 2"), (1, 1, 2, "2, 2"), (6, 2, 1, "3")):
+        yield (
+            f"sizes = dict(vocab_size=7, context_length=12, d_model={4 * heads},",
+            f"             num_layers={layers}, num_heads={heads}, num_kv_heads={kv_heads}, d_ff={8 * heads},",
+            "             rope_theta=100.0, tie_embeddings=False)",
+            "model = get_transformer_lm(**sizes)",
+            "weights = get_transformer_lm_weights(model)",
+            SEED,
+            "with torch.no_grad():",
+            "    for name in sorted(weights):",
+            "        weights[name].copy_(torch.rand(weights[name].shape) - 0.3)",
+            f"tokens = (torch.arange({sum(map(int, pieces.split(', ')))}) % 7)[None]",
+            f"pieces = list(tokens.split([{pieces}], dim=1))",
+            "logits = torch.cat(run_transformer_lm_in_pieces(model, pieces), dim=1)",
+            "logits",
+        )
+
+
 CODES: dict[str, Callable[[], Codes]] = {
     "run_linear": _linear,
     "run_embedding": _embedding,
@@ -232,5 +251,6 @@ CODES: dict[str, Callable[[], Codes]] = {
     "run_transformer_block": _block,
     "run_transformer_lm": _model,
     "built": _built,
+    "run_transformer_lm_in_pieces": _in_pieces,
 }
 """By the name of a program."""

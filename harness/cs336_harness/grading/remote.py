@@ -21,6 +21,7 @@ from cs336_harness.grading import frames
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import (
     ASSEMBLY,
+    IN_PIECES,
     ONE_NAME,
     THE_MODEL,
     BuiltModel,
@@ -312,11 +313,13 @@ class RemoteModel(BuiltModel):
         """The submission has no GPU."""
         return torch.device("cpu")
 
-    def evidence(self, token_ids: Tensor | None = None) -> Evidence:
+    def evidence(self, token_ids: Tensor | None = None, pieces: Sequence[int] = ()) -> Evidence:
         """With the weights that were loaded last: the process need not be there any more to ask."""
         arguments: dict[str, Any] = {**self.shape.model_arguments(), "weights": dict(self._filled)}
         if token_ids is not None:
             arguments["in_indices"] = token_ids
+        if pieces:
+            arguments["pieces"] = tuple(pieces)
         return Evidence(entry_point=ASSEMBLY[0], arguments=arguments)
 
     def _ask(self, operation: str, *arguments: Any, ids: Tensor | None = None, what: str = THE_MODEL) -> Any:
@@ -364,6 +367,23 @@ class RemoteModel(BuiltModel):
         if not isinstance(answer, Tensor) or answer.is_floating_point() or answer.shape != token_ids.shape:
             self._broken("ids_after_forward")
         return answer
+
+    @explained_by("configuration.model_builds")
+    def logits_in_pieces(self, token_ids: Tensor, sizes: Sequence[int], grad: bool = False) -> list[Tensor]:
+        """Looked at here again, each piece."""
+        answer = self._ask("logits_in_pieces", token_ids, list(sizes), grad, ids=token_ids, what=IN_PIECES)
+        return self._checked_pieces(token_ids, sizes, answer)
+
+    def pieces_after_call(self, token_ids: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """What it says that its list of pieces holds now."""
+        answer = self._ask("pieces_after_call", token_ids, list(sizes), ids=token_ids, what=IN_PIECES)
+        if not isinstance(answer, list) or not all(isinstance(piece, Tensor) for piece in answer):
+            self._broken("pieces_after_call")
+        return answer
+
+    def state_names(self) -> list[str]:
+        """What it says."""
+        return [clean(str(name), 400) for name in _list(self._ask("state_names"))[:MOST_PARAMETERS]]
 
     @explained_by("configuration.model_builds")
     def gradients(

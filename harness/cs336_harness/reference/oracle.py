@@ -253,3 +253,16 @@ class Oracle:
         ``weights`` holds float64 tensors under the canonical names of :meth:`DecoderShape.weight_shapes`.
         """
         return self.project_logits(self.final_norm(self.residual_stream(weights, token_ids), weights), weights)
+
+    def transformer_lm_in_pieces(self, weights: Mapping[str, Tensor], pieces: Sequence[Tensor]) -> list[Tensor]:
+        """Raw logits of each piece of a text: (batch, n) each -> (batch, n, V) each.
+
+        There is no cache that could be wrong: a piece's logits are the end of those of the whole text up to it.
+        """
+        total = sum(piece.shape[-1] for piece in pieces)
+        if total > self.shape.context_length:
+            raise ValueError(f"the input has {total} tokens, the context length is {self.shape.context_length}")
+        texts = [torch.cat(list(pieces[: number + 1]), dim=-1) for number in range(len(pieces))]
+        return [
+            self.transformer_lm(weights, text)[:, -piece.shape[-1] :] for text, piece in zip(texts, pieces, strict=True)
+        ]

@@ -245,6 +245,11 @@ class OracleAdapters:
     def get_transformer_lm_weights(self, model: OracleModel) -> dict[str, nn.Parameter]:
         return model.weights()
 
+    def run_transformer_lm_in_pieces(self, model: OracleModel, pieces: list[Tensor]) -> list[Tensor]:
+        weights = model.weights()
+        logits = model.oracle.transformer_lm_in_pieces(_float64_dict(weights), pieces)
+        return [part.to(weights["ln_final.weight"].dtype) for part in logits]
+
     def run_parameter_count(self, **sizes: Any) -> int:
         return count_parameters(list_weights(partial_shape(**sizes)))
 

@@ -27,6 +27,9 @@ from cs336_harness.subject.failures import CheckFailure, Evidence, explained_by
 ASSEMBLY = ("get_transformer_lm", "get_transformer_lm_weights")
 """The entry points that a check needs to build a model."""
 
+IN_PIECES = "run_transformer_lm_in_pieces"
+"""The entry point of a model that keeps keys and values."""
+
 EMBEDDING, HEAD = "token_embeddings.weight", "lm_head.weight"
 
 THE_MODEL = "the model that get_transformer_lm built"
@@ -121,11 +124,20 @@ class BuiltModel:
         )
         return Inventory(_tied(self._parameters[EMBEDDING], self._parameters[HEAD]), held)
 
-    def evidence(self, token_ids: Tensor | None = None) -> Evidence:
-        """Evidence that names this model: its sizes, its weights as they are, and the token ids of the call."""
+    def state_names(self) -> list[str]:
+        """The names in the model's state dict."""
+        return list(self._run("model.state_dict()", self._module.state_dict))
+
+    def evidence(self, token_ids: Tensor | None = None, pieces: Sequence[int] = ()) -> Evidence:
+        """Evidence that names this model: its sizes, its weights as they are, and the token ids of the call.
+
+        ``pieces`` are the sizes of the pieces that the ids were fed in, where they were.
+        """
         arguments: dict[str, Any] = {**self.shape.model_arguments(), "weights": self.weights()}
         if token_ids is not None:
             arguments["in_indices"] = token_ids
+        if pieces:
+            arguments["pieces"] = tuple(pieces)
         return Evidence(entry_point=ASSEMBLY[0], arguments=arguments)
 
     @contextlib.contextmanager
@@ -155,6 +167,39 @@ class BuiltModel:
     def _checked(self, token_ids: Tensor, result: Any) -> Tensor:
         with self._witnessed(token_ids):
             return self.subject.checked(THE_MODEL, result, (*token_ids.shape, self.shape.vocab_size))
+
+    def in_pieces(self, pieces: list[Tensor], *, grad: bool = False) -> Any:
+        """Whatever ``run_transformer_lm_in_pieces`` returns for these very tensors; ``grad`` leaves autograd on."""
+        with self._witnessed(torch.cat(pieces, dim=1)):
+            return self.subject.invoke(IN_PIECES, copy=False, grad=grad, model=self._module, pieces=pieces)
+
+    @explained_by("configuration.model_builds")
+    def logits_in_pieces(self, token_ids: Tensor, sizes: Sequence[int], grad: bool = False) -> list[Tensor]:
+        """Raw logits (batch, n, V) of each piece of token ids (batch, T), cut into pieces of these sizes.
+
+        :class:`CheckFailure` unless a list of as many tensors comes back, finite and of the right shapes.
+        """
+        pieces = [piece.clone().to(self.device) for piece in token_ids.split(list(sizes), dim=1)]
+        return self._checked_pieces(token_ids, sizes, self.in_pieces(pieces, grad=grad))
+
+    def _checked_pieces(self, token_ids: Tensor, sizes: Sequence[int], result: Any) -> list[Tensor]:
+        expected = [(len(token_ids), size, self.shape.vocab_size) for size in sizes]
+        evidence = self.evidence(token_ids, sizes)
+        if not isinstance(result, list | tuple) or len(result) != len(expected):
+            kind = f"{len(result)} results" if isinstance(result, list | tuple) else f"a {type(result).__name__}"
+            raise CheckFailure(
+                f"{IN_PIECES} returned {kind}; it must return a list of {len(expected)} tensors", evidence
+            )
+        return [
+            self.subject.checked(f"{IN_PIECES}, piece {number},", part, size, evidence).detach()
+            for number, (part, size) in enumerate(zip(result, expected, strict=True))
+        ]
+
+    def pieces_after_call(self, token_ids: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """The list of pieces that ``run_transformer_lm_in_pieces`` was handed, as it left it."""
+        pieces = [piece.clone().to(self.device) for piece in token_ids.split(list(sizes), dim=1)]
+        self.in_pieces(pieces)
+        return [piece.to("cpu") for piece in pieces]
 
     def ids_after_forward(self, token_ids: Tensor) -> Tensor:
         """The token ids that the model was handed, as its forward pass left them."""

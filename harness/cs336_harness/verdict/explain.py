@@ -92,7 +92,8 @@ def hints(name: str) -> list[str]:
     shown = [check for check in found.checks if check.snapshot] or list(found.checks)
     first = shown[0]
     asked = f"{' and '.join(first.needs) or first.task} must give"
-    steps = [f"What is it that {asked}, by §{first.section} of the handout? Say it in your own words."]
+    by = f", by {first.section} of the handout" if first.section.startswith("§") else ""
+    steps = [f"What is it that {asked}{by}? Say it in your own words."]
     steps.append(f"Call {' and '.join(first.needs)} on an input so small that you can work the result out on paper.")
     parts = {name: _parts(check.explanation) for name, check in {_base(check.id): check for check in shown}.items()}
     steps += [f"{name}: {usual}" for name, (_, usual) in parts.items() if usual]
@@ -100,6 +101,10 @@ def hints(name: str) -> list[str]:
     steps.append(f"{run} holds your numbers against every known mistake and names the one that fits.")
     # What is asked holds the formula, so it comes last; and of several checks the one that the task begins with.
     return [*steps, *(f"{name}: {' '.join(what)}" for name, (what, _) in reversed(parts.items()))]
+
+
+def _in_the_handout(check: Check) -> str:
+    return f"handout {check.section}" if check.section.startswith("§") else f"{check.section} the handout"
 
 
 def _explain_check(base: str, cases: list[Check]) -> Iterator[str]:
@@ -112,7 +117,7 @@ def _explain_check(base: str, cases: list[Check]) -> Iterator[str]:
     if usual:
         yield f"  {usual}"
     yield ""
-    tasks = list(dict.fromkeys(f"{case.task}, handout §{case.section}" for case in cases))
+    tasks = list(dict.fromkeys(f"{case.task}, {_in_the_handout(case)}" for case in cases))
     yield f"  task        {tasks[0]}" if len(tasks) == 1 else f"  tasks       {'; '.join(tasks)}, by case"
     calls = dict.fromkeys(need for case in cases for need in case.needs)
     by_case = ", by case" if any(set(case.needs) != set(calls) for case in cases) else ""
@@ -143,7 +148,7 @@ def _list_checks(checks: Iterable[Check]) -> Iterator[str]:
     for task, section in TASKS.items():
         bases = {_base(check.id): check for check in reversed(listed) if check.task == task}
         if bases:
-            yield f"{task}  (§{section}: {', '.join(entry_points_of(task))})"
+            yield f"{task}  ({section}: {', '.join(entry_points_of(task))})"
         for base, check in reversed(bases.items()):
             yield f"  {base}{' (advisory)' if check.advisory else ''}: {check.title}"
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cs336_harness.checks import Check, all_checks, find
-from cs336_harness.checks.registry import TASKS
-from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS
+from cs336_harness.contract import ENTRY_POINTS, INCREMENTAL_ENTRY_POINTS
 from cs336_harness.verdict.suite import Result
 
 CRITERIA: dict[str, tuple[str, ...]] = {
@@ -119,6 +119,7 @@ def progress(results: Iterable[Result]) -> Progress:
         if result.outcome in ("failed", "blocked"):
             causes.setdefault(result.check.task, result.blocked_by or result.check.id)
     tasks = (_standing(task, required_checks(task), by_id) for task in TASKS)
+    tasks = (task for task in tasks if task.name not in OPTIONAL_TASKS or task.state not in ("skipped", "not run"))
     criteria = (
         _standing(words, [check for name in names for check in find(name) if not check.advisory], by_id)
         for words, names in CRITERIA.items()
@@ -155,14 +156,15 @@ def progress_lines(results: Iterable[Result], root: Path | None = None) -> list[
         lines[0] += ", the others were not run in full; `uv run cs336 check` runs everything"
         return lines
     filled = sum(state == "filled" for state in standing.states.values())
+    left_out = sum(standing.states.get(name, "absent") == "absent" for name in INCREMENTAL_ENTRY_POINTS)
     in_part = sum(task.state == "passed" and not task.passed for task in standing.tasks)
-    lines[0] = f"{filled} of {len(ENTRY_POINTS)} entry points filled, {lines[0]}"
+    lines[0] = f"{filled} of {len(ENTRY_POINTS) - left_out} entry points filled, {lines[0]}"
     lines[0] += f", in {in_part} more as far as they could run" if in_part else ""
     return [*lines, "complete when", *(f"  {line}" for line in (*_criteria(standing), _written(root)))]
 
 
 def _next(standing: Progress, task: Standing) -> str:
-    start = f"next: {task.name} (§{TASKS[task.name]})"
+    start = f"next: {task.name} ({TASKS[task.name]})"
     own = entry_points_of(task.name)
     match task.state:
         case "failed" | "blocked":

@@ -126,7 +126,7 @@ def _task_table(results: Sequence[Result]) -> Table:
         if own:
             errors = [r.error_in_noise for r in own if r.error_in_noise is not None and r.outcome == "passed"]
             largest = f"{max(errors):.2g} × noise" if errors else ""
-            table.add_row(task, f"§{section}", counts_line(own), Text(largest, "dim"))
+            table.add_row(task, section, counts_line(own), Text(largest, "dim"))
     return table
 
 

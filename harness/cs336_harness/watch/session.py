@@ -206,7 +206,7 @@ class Session:
         touched = task in self._troubled or changed
         wrong = any(result.stops_exit_zero for result in own)
         if touched or wrong:
-            self._console.print(Text.assemble(f"{task:<29}", f"§{TASKS[task]:<7}", counts_line(own)))
+            self._console.print(Text.assemble(f"{task:<29}", f"{TASKS[task]:<8}", counts_line(own)))
 
     def _finish(self) -> None:
         results = [self._results[name] for name in self._plan if name in self._results]
