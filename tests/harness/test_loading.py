@@ -4,7 +4,7 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,33 +16,10 @@ from cs336_harness.subject.failures import CannotJudgeError, CheckFailure
 from cs336_harness.subject.loading import load, provenance
 from cs336_harness.subject.locating import locate, repository_here
 
+pytestmark = pytest.mark.usefixtures("as_found")
+
 READS_ITS_VERSION = "from importlib.metadata import version\n__version__ = version('cs336_basics')\n"
 FILLED = "def run_silu(in_features):\n    return in_features\n"
-
-
-@pytest.fixture(autouse=True)
-def _as_found() -> Iterator[None]:
-    """Loading changes the path, the imported modules and the version look-up, as it must; each test puts them back."""
-    path, modules, version = list(sys.path), dict(sys.modules), importlib.metadata.version
-    yield
-    sys.path[:] = path
-    sys.modules.clear()
-    sys.modules.update(modules)
-    importlib.metadata.version = version
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
-    """Writes files into a folder and gives the folder."""
-
-    def write(files: dict[str, str]) -> Path:
-        for name, text in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return tmp_path
-
-    return write
 
 
 def test_the_default_is_this_repository() -> None:
@@ -94,6 +71,17 @@ def test_a_repository_may_keep_its_adapters_in_tests(repository: Callable[[dict[
 def test_the_only_adapters_of_a_sub_folder_are_found(repository: Callable[[dict[str, str]], Path]) -> None:
     root = repository({"assignment1/tests/adapters.py": FILLED})
     assert load(root).root == root / "assignment1"
+
+
+def test_of_several_the_one_that_defines_run_linear_is_meant(repository: Callable[[dict[str, str]], Path]) -> None:
+    other, filled = (
+        "def run_dpo_loss(x):\n    return x\n",
+        "def run_linear(d_in, d_out, weights, in_features):\n    pass\n",
+    )
+    root = repository({"a5/tests/adapters.py": other, "a1/tests/adapters.py": filled, "a2/tests/adapters.py": other})
+    assert locate(root) == root / "a1" / "tests" / "adapters.py"
+    root = repository({"adapters.py": other, "tests/adapters.py": filled})
+    assert locate(root) == root / "tests" / "adapters.py"
 
 
 def test_several_adapters_files_are_listed(repository: Callable[[dict[str, str]], Path]) -> None:

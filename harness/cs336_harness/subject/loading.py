@@ -25,12 +25,19 @@ from types import ModuleType
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.places import HOME, PACKAGE
 from cs336_harness.subject.calling import Output, Subject, own_frames, torch_state_kept
+from cs336_harness.subject.environment_faults import (
+    OWN_PACKAGE,
+    environment_fault,
+    folder_of,
+    is_own_name,
+    missing_library,
+)
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.locating import children_of, folders_of, is_file, locate, repository_here, root_of
 from cs336_harness.subject.time_limit import Clock, TimeUp, did_not_end
 
-OWN_PACKAGE = "cs336_basics"
-"""What CS336 calls the learner's package, and this repository its own."""
+YEAR_2024 = ("run_gelu", "run_positionwise_feedforward")
+"""Entry points of CS336's adapters in 2024 that went away with SwiGLU."""
 
 
 def load(path: Path | None = None, *, show_output: bool = False, clock: Clock | None = None) -> Subject:
@@ -51,10 +58,7 @@ def load(path: Path | None = None, *, show_output: bool = False, clock: Clock | 
     output = Output(shown=show_output)
     clock = clock or Clock()
     module = _import(file, module_name, root, output, clock)
-    if not any(callable(getattr(module, name, None)) for name in ENTRY_POINTS):
-        raise CannotJudgeError(
-            f"{file} defines none of the entry points (run_linear, run_rmsnorm, …); is it an adapters file?"
-        )
+    _require_this_contract(module, file)
     return Subject(module, name=_display(file), root=root, path=file, output=output, clock=clock)
 
 
@@ -70,6 +74,27 @@ def forget_modules_of(root: Path) -> None:
     stems = {child.stem for base in bases for child in children_of(base)}
     for name in [name for name in list(sys.modules) if name.partition(".")[0] in stems and is_from(name, root)]:
         del sys.modules[name]
+
+
+def _require_this_contract(module: ModuleType, file: Path) -> None:
+    """Says so where the file has none of the entry points, or those of another year or assignment."""
+    own = [name for name, value in vars(module).items() if callable(value) and name.startswith(("run_", "get_"))]
+    if {*YEAR_2024} <= set(own) and not hasattr(module, "run_swiglu"):
+        raise CannotJudgeError(
+            f"{file} follows another contract, that of CS336's year 2024 ({', '.join(YEAR_2024)}: GELU, dropout and"
+            " learned positions); this harness judges that of 2025 and 2026 (run_linear, run_swiglu, run_rope, …)"
+        )
+    if any(callable(getattr(module, name, None)) for name in ENTRY_POINTS):
+        return
+    if own:
+        more = f" and {len(own) - 2} more" if len(own) > 2 else ""
+        raise CannotJudgeError(
+            f"{file} follows another contract: it has {', '.join(own[:2])}{more}, and none of the entry points that are"
+            " judged here (run_linear, run_rmsnorm, …); it belongs to another assignment"
+        )
+    raise CannotJudgeError(
+        f"{file} defines none of the entry points (run_linear, run_rmsnorm, …); is it an adapters file?"
+    )
 
 
 def _display(file: Path) -> str:
@@ -201,14 +226,20 @@ def _run_import(file: Path, module_name: str, root: Path, output: Output, what: 
             return _execute(file, module_name)
     except (CannotJudgeError, KeyboardInterrupt, TimeUp):
         raise
+    except ModuleNotFoundError as error:
+        raise CannotJudgeError(_missing_module(error, file, root)) from error
     except SyntaxError as error:
+        told = environment_fault(error, root, _display(file))
+        if told is not None:
+            raise CannotJudgeError(told) from error
         where = _display(Path(error.filename)) if error.filename else _display(file)
         where += f":{error.lineno}" if error.lineno else ""
         parts = (where, type(error).__name__, error.msg, (error.text or "").strip())
         raise CannotJudgeError(": ".join(filter(None, parts))) from error
-    except ModuleNotFoundError as error:
-        raise CannotJudgeError(_missing_module(error, file, root)) from error
     except BaseException as error:  # sys.exit() and pytest.skip() at import are no Exception
+        told = environment_fault(error, root, _display(file))
+        if told is not None:
+            raise CannotJudgeError(told) from error
         text = " ".join(str(error).split()) or "no message"
         place = _innermost(error, root) or _display(file)
         raise CannotJudgeError(f"{what} raised {type(error).__name__}: {text} (at {place})") from error
@@ -266,15 +297,20 @@ def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
     name = (error.name or "").partition(".")[0]
     importer = _innermost(error, root) or _display(file)
     own = {child.stem for child in children_of(root)}
-    if name in own or not name:
+    if name in own or not name or name in sys.stdlib_module_names:
         return f"{importer}: {error.msg}; the import does not match the files under {_display(root)}"
-    if name == OWN_PACKAGE:
-        return f"{importer} imports {name}, and {root} holds no such package; put it there, beside the adapters"
-    return (
-        f"{importer} imports {name}, which is not installed here;"
-        f" run it with `uv run --with {name} cs336 check {_display(file)}`"
-        f" (or `pip install {name}`), or move the import into the function that needs it"
-    )
+    if is_own_name(name, root):
+        folder = folder_of(name, root)
+        if folder is not None:
+            return (
+                f"{importer} imports {name}, which lies in {folder} of {_display(root)}, where Python does not look;"
+                " put it beside the adapters, or give the adapters file that lies beside it"
+            )
+        return (
+            f"{importer} imports {name}, and {root} holds no such package; it is the subject's own, which no"
+            " installation brings: put it there, beside the adapters"
+        )
+    return f"{importer} {missing_library(name, _display(file))}"
 
 
 def provenance(subject: Subject) -> str:

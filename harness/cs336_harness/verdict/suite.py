@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.environment_faults import environment_fault, is_own_name
 from cs336_harness.subject.failures import (
     AbsentEntryPoint,
     BlankEntryPoint,
@@ -108,6 +109,7 @@ class Suite:
         self._for_diagnoses = None if timeout is None else DIAGNOSIS_SECONDS
         self._lost = dict(lost or {})
         self._results = {result.check.id: result for result in settled}
+        self._unable: str | None = None
         self._under_way: set[str] = set()
 
     def run(self, checks: Iterable[Check]) -> Iterator[Result]:
@@ -140,6 +142,8 @@ class Suite:
         result.seconds = time.perf_counter() - started
         if result.failure is None:
             return result
+        if self._is_echo(result):
+            return result
         if isinstance(result.failure.__cause__, NOT_IN_TIME):  # its causes might not end either
             result.outcome = "advisory" if check.advisory else "failed"
             return result
@@ -158,6 +162,30 @@ class Suite:
                 self._before_diagnosis(result)
             result.diagnosis = self._diagnosis(check, result.failure)
         return result
+
+    def _is_echo(self, result: Result) -> bool:
+        """Whether a failure is of the environment or of an import, and so says nothing of the decoder's numbers.
+
+        The first such failure stands, with the line that mends it; all others are blocked by it.
+        """
+        failure, check, first = result.failure, result.check, self._unable
+        if failure is None:
+            return False
+        told = environment_fault(failure.__cause__, self.subject.root, self.subject.name)
+        if told is not None:
+            failure.message = result.message = told
+            failure.evidence.details = []
+        elif not _is_failed_import(failure.__cause__, self.subject.root):
+            return False
+        if check.advisory and first is None:
+            result.outcome = "advisory"
+            return True
+        self._unable = first or check.id
+        if failure.evidence.entry_point is not None and isinstance(failure.__cause__, ImportError | SyntaxError):
+            # A second import would find half a module, and what that does is worth nothing.
+            self._lost.setdefault(failure.evidence.entry_point, (self._unable, "cannot be imported in full"))
+        result.outcome, result.blocked_by = ("failed", None) if first is None else ("blocked", first)
+        return True
 
     def _attempt(self, check: Check, states: dict[str, str]) -> Result:
         for name, state in states.items():
@@ -257,6 +285,16 @@ class Suite:
         finally:
             if self._for_diagnoses is not None:
                 self._for_diagnoses = clock.left
+
+
+def _is_failed_import(error: BaseException | None, root: Path | None) -> bool:
+    """Whether a call failed because a module of the subject's own could not be imported, now or before.
+
+    After a failed import Python may answer the next one with ``KeyError`` and the package's name.
+    """
+    if isinstance(error, ImportError | SyntaxError):
+        return True
+    return isinstance(error, KeyError) and root is not None and is_own_name(str(error.args[0]), root)
 
 
 def summary(results: Iterable[Result]) -> dict[str, int]:

@@ -1,0 +1,174 @@
+"""A right decoder in a wrong environment is told so, in one line, with the command that mends it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from cs336_harness.checks import all_checks
+from cs336_harness.subject.environment_faults import environment_fault
+from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.loading import load
+from cs336_harness.verdict.suite import Result, Suite
+
+Write = Callable[[dict[str, str]], Path]
+
+SILU = "def run_silu(in_features):\n    return in_features * in_features.sigmoid()\n"
+SOFTMAX = "def run_softmax(in_features, dim):\n    return in_features.softmax(dim)\n"
+
+
+def refused(root: Path) -> str:
+    with pytest.raises(CannotJudgeError) as caught:
+        load(root)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def results(root: Path) -> dict[str, Result]:
+    suite = Suite(load(root), diagnose=True)
+    chosen = [check for check in all_checks().values() if check.id.startswith("components.s")]
+    return {check.id: suite.result(check) for check in chosen}
+
+
+def only_failure(judged: dict[str, Result]) -> Result:
+    """The one failure, which blocks every other; no known mistake is looked for behind it."""
+    (failed,) = (result for result in judged.values() if result.outcome == "failed")
+    assert failed.diagnosis is None
+    assert {result.blocked_by for result in judged.values() if result.outcome == "blocked"} <= {failed.check.id}
+    return failed
+
+
+# An older Python
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python knows the syntax")
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("type Ids = list[int]", "a type statement"),
+        ("def first[T](x: list[T]) -> T: ...", "type parameters in brackets"),
+        ("class Box[T]: ...", "type parameters in brackets"),
+        ('sizes = {"a": 1}\nname = f"{sizes["a"]}"', "an f-string"),
+        ("from typing import override", "typing.override"),
+        ("import itertools\nitertools.batched", "itertools.batched"),
+    ],
+)
+def test_what_a_newer_python_has(line: str, what: str, repository: Write) -> None:
+    message = refused(repository({"tests/adapters.py": f"\n{line}\n{SILU}"}))
+    assert what in message
+    assert "uv run --python 3.12 cs336 check" in message
+    assert "no fault of the decoder" in message
+
+
+def test_a_python_that_the_repository_asks_for(repository: Write) -> None:
+    project = "[project]\nname = 'mine'\nrequires-python = '>=3.99'\n"
+    message = refused(repository({"pyproject.toml": project, "tests/adapters.py": f"from os import nothing\n{SILU}"}))
+    assert "asks for Python 3.99 or later (requires-python), and here it ends in: cannot import name" in message
+    assert "uv run --python 3.99 cs336 check" in message
+
+
+def test_a_slip_is_no_matter_of_python(repository: Write) -> None:
+    assert "--python" not in refused(repository({"tests/adapters.py": f"from os import nothing\n{SILU}"}))
+
+
+# Another version of a library
+
+
+def test_what_a_library_has_no_longer(repository: Write) -> None:
+    raises = "def reduce(x):\n    raise RuntimeError('pytest.reduce has been removed since version 0.4.0.')\n"
+    calls = "from layers import reduce\ndef run_silu(in_features):\n    return reduce(in_features)\n"
+    failed = only_failure(results(repository({"layers.py": raises, "adapters.py": calls + SOFTMAX})))
+    assert "which is installed here, has no pytest.reduce; that is the environment" in failed.message
+    assert "uv run --with 'pytest<0.4.0' cs336 check" in failed.message
+    assert failed.message.startswith("layers.py:2: ")
+    assert failed.failure is not None
+    assert not failed.failure.evidence.details
+
+
+def test_what_the_locked_version_of_a_library_has(repository: Write) -> None:
+    lock = '[[package]]\nname = "pytest"\nversion = "1.2.3"\n'
+    root = repository({"uv.lock": lock, "tests/adapters.py": f"import pytest\npytest.old_name\n{SILU}"})
+    assert "uv run --with 'pytest==1.2.3' cs336 check" in refused(root)
+
+
+def test_a_misspelt_function_of_torch_is_the_learners_own(repository: Write) -> None:
+    lock = '[[package]]\nname = "torch"\nversion = "2.6.0"\n'
+    root = repository({"uv.lock": lock, "tests/adapters.py": f"import torch\ntorch.sofmax\n{SILU}"})
+    assert "raised AttributeError: module 'torch' has no attribute 'sofmax'" in refused(root)
+
+
+def test_a_library_that_is_missing_when_called(repository: Write) -> None:
+    root = repository({"adapters.py": f"def run_silu(in_features):\n    import no_such_library\n{SOFTMAX}"})
+    judged = results(root)
+    told = only_failure(judged).message
+    assert "imports no_such_library, which is not installed here; run it with `uv run --with" in told
+    assert judged["components.softmax"].outcome == "passed"
+
+
+# A device that is not here
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_a_device_that_is_written_into_the_code(repository: Write) -> None:
+    text = "def run_{}(in_features{}):\n    x = in_features\n    return x.to('cuda')\n"
+    root = repository({"adapters.py": text.format("silu", "") + text.format("softmax", ", dim")})
+    message = only_failure(results(root)).message
+    assert message.startswith("the device cuda is hard-coded at adapters.py:")
+    assert "device=weights.device" in message
+
+
+# Names that no registry has
+
+
+@pytest.mark.parametrize("name", ["cs336_basics", "cs336_systems", "my_llm"])
+def test_the_courses_own_names_are_never_installed(name: str, repository: Write) -> None:
+    files = {"pyproject.toml": "[project]\nname = 'my-llm'\n", "tests/adapters.py": f"import {name}.model\n{SILU}"}
+    message = refused(repository(files))
+    assert "it is the subject's own, which no installation brings" in message
+    assert "pip install" not in message
+    assert "--with" not in message
+
+
+def test_a_module_that_lies_elsewhere_in_the_repository(repository: Write) -> None:
+    files = {"tests/adapters.py": f"import layers_of_mine\n{SILU}", "solution/part1/layers_of_mine.py": ""}
+    assert "which lies in solution/part1/layers_of_mine.py of" in refused(repository(files))
+
+
+# Another contract
+
+
+def test_adapters_of_another_assignment_and_year(repository: Write) -> None:
+    other = "def run_dpo_loss(x): ...\ndef get_packed_sft_dataset(x): ...\ndef run_grpo(x): ...\n"
+    message = refused(repository({"tests/adapters.py": other}))
+    assert "follows another contract: it has run_dpo_loss, get_packed_sft_dataset and 1 more" in message
+    older = f"def run_gelu(x): ...\ndef run_positionwise_feedforward(x): ...\n{SOFTMAX}"
+    assert "CS336's year 2024" in refused(repository({"tests/adapters.py": older}))
+
+
+# After a failed import
+
+
+def test_a_failed_import_and_its_echoes_are_one_failure(repository: Write) -> None:
+    root = repository(
+        {
+            "cs336_basics/__init__.py": "from . import model\n",
+            "cs336_basics/model.py": "def silu(x):\n    return x * x.sigmoid()\n\nfrom . import no_such_module\n",
+            "adapters.py": "def run_silu(in_features):\n"
+            "    from cs336_basics.model import silu\n"
+            "    return silu(in_features)\n"
+            "def run_softmax(in_features, dim):\n"
+            "    raise KeyError('cs336_basics')\n",
+        }
+    )
+    judged = results(root)
+    failed = only_failure(judged)
+    assert "cannot import name 'no_such_module'" in failed.message
+    assert not [name for name, result in judged.items() if result.outcome == "passed" and "silu" in name]
+    assert judged["components.softmax"].blocked_by == failed.check.id
+
+
+def test_a_key_of_the_learners_own_is_no_echo(tmp_path: Path) -> None:
+    assert environment_fault(KeyError("ln1.weight"), tmp_path, "adapters.py") is None
