@@ -70,7 +70,7 @@ def rmsnorm(subject: Subject) -> float:
     task="positionwise_feedforward",
     needs=["run_swiglu"],
     snapshot="swiglu",
-    after=["components.silu"],
+    after=["components.linear", "components.silu"],
 )
 def swiglu(subject: Subject) -> float:
     """SwiGLU: W2(silu(W1 x) ⊙ W3 x).

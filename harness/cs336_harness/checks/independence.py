@@ -45,7 +45,12 @@ def _seeded(seed: int) -> Generator[None]:
     "information_flow.batch_rows",
     task="transformer_lm",
     needs=["run_transformer_lm"],
-    after=["information_flow.repeated_calls"],
+    after=[
+        "information_flow.repeated_calls",
+        "components.batch_and_heads[multihead_self_attention_with_rope]",
+        "components.batch_and_heads[transformer_block]",
+        "components.batch_and_heads[transformer_lm]",
+    ],
 )
 def batch_rows(subject: Subject) -> float:
     """Rows of a batch do not see one another: other rows, another place in the batch, or no other rows change

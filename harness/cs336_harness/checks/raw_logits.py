@@ -78,7 +78,7 @@ def raw_logits_of_model(subject: Subject) -> None:
     _judge(run, "the model that get_transformer_lm built", model.evidence(token_ids))
 
 
-@check("configuration.raw_logits[run_transformer_lm]", task="transformer_lm", needs=[RUN])
+@check("configuration.raw_logits[run_transformer_lm]", task="transformer_lm", needs=[RUN], after=["components.linear"])
 def raw_logits_of_run(subject: Subject) -> None:
     """``run_transformer_lm`` returns raw logits: no softmax, no log-softmax, no cap, not centred, not rounded.
 

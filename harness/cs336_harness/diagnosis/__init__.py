@@ -32,6 +32,7 @@ What a newcomer must keep:
 
 from cs336_harness.diagnosis.diagnosing import diagnose_blocked, diagnose_check, probe_of
 from cs336_harness.diagnosis.matching import Probe
+from cs336_harness.diagnosis.replaying import reproduced
 from cs336_harness.diagnosis.wording import Diagnosis
 
-__all__ = ["Diagnosis", "Probe", "diagnose_blocked", "diagnose_check", "probe_of"]
+__all__ = ["Diagnosis", "Probe", "diagnose_blocked", "diagnose_check", "probe_of", "reproduced"]

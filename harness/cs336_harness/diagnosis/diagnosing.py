@@ -14,6 +14,7 @@ from cs336_harness.defects.defect import subject_of
 from cs336_harness.diagnosis.localising import Located, locate
 from cs336_harness.diagnosis.matching import Match, Probe, match
 from cs336_harness.diagnosis.programs import programs_for, reaches
+from cs336_harness.diagnosis.replaying import reproduced
 from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.wording import Diagnosis
 from cs336_harness.subject.calling import Subject
@@ -61,7 +62,7 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
 def diagnose_blocked(subject: Subject, check: Check, failure: CheckFailure) -> Diagnosis | None:
     """A second mistake behind the first: what is left of a blocked check's failure beside the mistakes already named.
 
-    None when these explain it, when none was named, or when nothing known explains the rest.
+    None when these explain it, or when none was named. Where nothing known explains the rest, it has a place only.
     """
     probe = probe_of(subject)
     with _failure_not_hidden():
@@ -70,11 +71,17 @@ def diagnose_blocked(subject: Subject, check: Check, failure: CheckFailure) -> D
         if name is None or not own or (name, own) in probe.answered:
             return None
         probe.answered.add((name, own))
-        if probe.fits(probe.deciding(name), *own):
+        left = next((e for e in probe.deciding(name) if not probe.fits([e], *own)), None)
+        if left is None:
             return None
         found = match(probe, name, given=own) or match(probe, name, pairs=False)
         if found is not None and not set(found.defects) & set(own) and _makes_fail(found, check, failure):
             return _named(probe, name, check, found)
+        if found is None and not reproduced(check, failure, own):
+            beside = " and ".join(defect.name for defect in own)
+            return Diagnosis(
+                str(left.place), "likely", evidence=[f"{beside} alone does not give this; differs {left.what}"]
+            )
     return None
 
 

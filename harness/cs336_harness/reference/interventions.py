@@ -136,11 +136,13 @@ def model_call(shape: DecoderShape, token_ids: Tensor, weights: dict[str, Tensor
     return {**shape.call_arguments(), "weights": weights or flow_weights(shape), "in_indices": token_ids}
 
 
-def flow_logits(subject: Subject, shape: DecoderShape, token_ids: Tensor) -> Tensor:
-    """The subject's logits (rows, time, V) with the flow weights, through ``run_transformer_lm``."""
+def flow_logits(
+    subject: Subject, shape: DecoderShape, token_ids: Tensor, weights: dict[str, Tensor] | None = None
+) -> Tensor:
+    """The subject's logits (rows, time, V) with the flow weights or others, through ``run_transformer_lm``."""
     size = (*token_ids.shape, shape.vocab_size)
     with explained_by(*CALLS_WORK):
-        return subject.call("run_transformer_lm", shape=size, **model_call(shape, token_ids)).detach()
+        return subject.call("run_transformer_lm", shape=size, **model_call(shape, token_ids, weights)).detach()
 
 
 @cached
@@ -162,16 +164,17 @@ def influence(
     kind: str,
     tokens: Iterable[int],
     judged: tuple[str, ...] = ("above", "below"),
+    weights: dict[str, Tensor] | None = None,
 ) -> InfluenceMap:
     """The influence map of the subject: each of ``tokens`` is replaced alone, in every row, by the ``kind`` of
     token."""
     tokens = list(tokens)
-    base = flow_logits(subject, shape, token_ids)
+    base = flow_logits(subject, shape, token_ids, weights)
     calls = []
     for token in tokens:
         changed = token_ids.clone()
         changed[:, token] = replacement_ids(shape, token_ids, kind, token)[:, token]
-        calls.append(flow_logits(subject, shape, changed))
+        calls.append(flow_logits(subject, shape, changed, weights))
     return map_from_calls(base, calls, tokens, flow_noise(), judged)
 
 

@@ -7,7 +7,7 @@ import math
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -157,6 +157,8 @@ class Suite:
         elif (unasked := refused_beyond_the_course(result.failure)) is not None:
             result.outcome = "advisory"
             result.message = f"{result.message}; no test of CS336's gives it {unasked}, so refusing that is advisory"
+        elif (told := self._told_before(check, result.failure)) is not None:
+            result.outcome, result.blocked_by = "blocked", told
         elif self._wants_diagnosis(check):
             if self._before_diagnosis is not None:
                 self._before_diagnosis(result)
@@ -240,15 +242,69 @@ class Suite:
 
     def _root_cause(self, check: Check, failure: CheckFailure) -> str | None:
         """The first failing check that this one or its failure builds on, followed to its own root."""
-        for other in (*check.after, *failure.after):
-            if other in self._under_way:  # two failures that name each other: the one asked for first stands
-                continue
-            before = self.result(all_checks()[other])
+        for other in self._prerequisites(check, failure):
+            before = self._results[other]
             if before.outcome == "failed":
-                return before.check.id
-            if before.outcome == "blocked":
+                return other
+            if before.outcome == "blocked" and before.blocked_by is not None:
                 return before.blocked_by
         return None
+
+    def _prerequisites(self, check: Check, failure: CheckFailure) -> Iterator[str]:
+        """The checks that come before this failure, each run; behind one that passes, those that make the same calls.
+
+        ``leading_axes[one]`` builds on ``leading_axes[three]``, which builds on the component: where three axes are
+        right and the component is wrong, one axis only repeats it.
+        """
+        waiting = [*check.after, *failure.after]
+        seen = set(self._under_way)  # two failures that name each other: the one asked for first stands
+        while waiting:
+            other = waiting.pop(0)
+            if other in seen:
+                continue
+            seen.add(other)
+            before = self.result(all_checks()[other])
+            yield other
+            if before.outcome in ("passed", "advisory") and set(before.check.needs) & set(check.needs):
+                waiting += before.check.after
+
+    def _told_before(self, check: Check, failure: CheckFailure) -> str | None:
+        """An earlier failure that this one only repeats, though it does not build on it."""
+        from cs336_harness.verdict import echoes
+
+        if self._lost:
+            return None
+        self.subject.clock.restart(self._for_diagnoses)
+        failed = [result for result in self._results.values() if result.outcome == "failed"]
+        for earlier in failed:
+            if echoes.same_case(earlier.check, check) and echoes.same_words(earlier.message, failure.message):
+                return earlier.check.id
+        for earlier in failed:
+            if self._mixes_alike(earlier.check, check, failure):
+                return earlier.check.id
+        return self._named_before(check, failure, failed)
+
+    def _mixes_alike(self, earlier: Check, check: Check, failure: CheckFailure) -> bool:
+        from cs336_harness.verdict import echoes
+
+        if check.group != "information_flow" or len(earlier.needs) != 1:
+            return False
+        if earlier.needs == check.needs:
+            one_token = self.result(all_checks()["assembly.transformer_lm_one_token"])
+            return earlier.group == "assembly" and one_token.outcome == "passed"
+        return echoes.mixes_alike(self.subject, earlier.needs[0], check, failure)
+
+    def _named_before(self, check: Check, failure: CheckFailure, failed: Sequence[Result]) -> str | None:
+        """The failure whose known mistake gives this one too, or the first of several whose mistakes together do."""
+        from cs336_harness.diagnosis import reproduced
+
+        named = {r.check.id: r.diagnosis for r in failed if r.diagnosis is not None and r.diagnosis.defects}
+        for check_id, diagnosis in named.items():
+            alternatives = [diagnosis.defects] if diagnosis.together else [(defect,) for defect in diagnosis.defects]
+            if any(reproduced(check, failure, mistakes) for mistakes in alternatives):
+                return check_id
+        every = dict.fromkeys(defect for d in named.values() for defect in (d.defects if d.together else d.defects[:1]))
+        return next(iter(named)) if len(named) > 1 and reproduced(check, failure, every) else None
 
     def _wants_diagnosis(self, check: Check) -> bool:
         return self.diagnose(check) if callable(self.diagnose) else self.diagnose
