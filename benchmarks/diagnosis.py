@@ -2,10 +2,10 @@
 
     uv run python benchmarks/diagnosis.py [--pairs 200] [--seed 0]
 
-*Caught*: some required check fails. *Named*: the diagnosis of the first failure is that mistake and no other. *Placed*:
-it gives the mistake's place. *Black box*: the place found through run_transformer_lm alone, without any name. Pairs are
-drawn at random from those that do not contradict each other and of which neither hides the other; *both named* counts
-the pairs of which the whole report names both.
+*Caught*: some required check fails. *Told once*: every other failure is blocked by the first. *Named*: the diagnosis of
+the first failure is that mistake and no other. *Placed*: it gives the mistake's place. *Black box*: the place found
+through run_transformer_lm alone, without any name. Pairs are drawn at random from those that do not contradict each
+other and of which neither hides the other; *both named* counts the pairs of which the whole report names both.
 """
 
 import argparse
@@ -30,19 +30,23 @@ from cs336_harness.diagnosis.matching import match
 from cs336_harness.diagnosis.observing import expected_of, same
 from cs336_harness.diagnosis.programs import EVERY, can_show, program
 from cs336_harness.subject.calling import Subject
-from cs336_harness.verdict.audit import audit, diagnosis_of
+from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.verdict.audit import audit
 from cs336_harness.verdict.suite import Suite
 
 
 def single_mistakes() -> None:
     """Every mistake of the dictionary, alone."""
-    caught = named = placed = 0
+    caught = once = named = placed = 0
     seconds = []
     for defect in real_defects():
         audited = audit(defect)
         caught += bool(audited.failing)
+        once += len(audited.told) == 1
+        found = audited.diagnosis
+        first = audited.told[0]
         started = time.process_time()
-        found = diagnosis_of(audited)
+        diagnose_check(subject_of(defect), first.check, first.failure or CheckFailure(first.message))
         seconds.append(time.process_time() - started)
         exact = found is not None and [item.name for item in found.defects] == [defect.name]
         right = found is not None and found.where == str(defect.place)
@@ -51,7 +55,8 @@ def single_mistakes() -> None:
             print(f"  {defect.name}: {'caught' if audited.failing else 'not caught'}, said: {found and found.title}")
     total = len(real_defects())
     print(
-        f"single mistakes: {total}; caught {caught / total:.1%}, named {named / total:.1%}, placed {placed / total:.1%}"
+        f"single mistakes: {total}; caught {caught / total:.1%}, told once {once / total:.1%},"
+        f" named {named / total:.1%}, placed {placed / total:.1%}"
     )
     print(f"CPU seconds for a diagnosis: median {median(seconds):.2f}, longest {max(seconds):.2f}")
 

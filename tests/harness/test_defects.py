@@ -22,24 +22,19 @@ from cs336_harness.diagnosis import diagnose_check, small_calls
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.oracle_adapters import OracleAdapters
 from cs336_harness.subject.failures import CheckFailure
-from cs336_harness.verdict import defects_page
-from cs336_harness.verdict.audit import Audited, audit, diagnosis_of
+from cs336_harness.verdict import defects_pages
+from cs336_harness.verdict.audit import Audited, audit, row_of
 from cs336_harness.verdict.suite import Suite
 
-PAGE = (Path(__file__).parents[2] / "docs" / "DEFECTS.md").read_text()
-DICTIONARY, MATRIX = PAGE.split("## Which checks fail", 1)
+DOCS = Path(__file__).parents[2] / "docs"
+ROWS = defects_pages.read((DOCS / defects_pages.AUDIT).read_text())
+"""The audit's page, by defect."""
 
+FIRST = {name: ROWS[name].told[0] for name in all_defects() if name in ROWS}
+"""The first check that tells each defect, as the page says."""
 
-def cells(line: str) -> list[str]:
-    """The cells of one row of a table."""
-    return [cell.strip() for cell in line.split("|")[1:-1]]
-
-
-ROWS = {cells(line)[0]: cells(line)[1:] for line in MATRIX.splitlines() if len(cells(line)) > 3}
-"""The matrix of the page: margin, first check to fail, and how many fail in each group, by defect."""
-
-FIRST = {name: ROWS[name][1] for name in all_defects() if name in ROWS}
-"""The first check that each defect fails, as the page says."""
+TOLD_MORE_THAN_ONCE: dict[str, str] = {}
+"""The single mistakes that are told as more than one failure, each with the reason."""
 
 SMALLEST_MARGIN = 10
 
@@ -105,9 +100,18 @@ def test_defects_of_different_layers_are_in_one_decoder() -> None:
     )
 
 
-def test_the_page_lists_the_dictionary() -> None:
-    assert "\n".join(defects_page.dictionary(all_defects().values())) in DICTIONARY
-    assert set(FIRST) == {defect.name for defect in real_defects()}
+@pytest.mark.parametrize("page", [defects_pages.DEFECTS, defects_pages.AUDIT])
+def test_the_pages_say_what_the_dictionary_says(page: str) -> None:
+    missing = sorted({defect.name for defect in real_defects()} - set(ROWS))
+    expected = "" if missing else defects_pages.pages(list(all_defects().values()), ROWS)[page]
+    if (DOCS / page).read_text() != expected:
+        what = f"does not judge {', '.join(missing)}" if missing else "is not what the dictionary says"
+        pytest.fail(f"docs/{page} {what}; mend it with: {defects_pages.COMMAND}", pytrace=False)
+
+
+def test_nearly_every_known_mistake_is_told_once() -> None:
+    counted = {name: row for name, row in ROWS.items() if row.told_as != defects_pages.NOT_COUNTED}
+    assert {name for name, row in counted.items() if row.told_as != "1"} == set(TOLD_MORE_THAN_ONCE)
 
 
 def test_every_known_mistake_fails_the_check_that_the_page_names() -> None:
@@ -122,7 +126,7 @@ def test_every_known_mistake_fails_the_check_that_the_page_names() -> None:
 
 
 def test_every_margin_on_the_page_is_ten_tolerances_or_more() -> None:
-    margins = {name: float(row[0].replace("∞", "inf")) for name, row in ROWS.items() if re.match(r"[\d∞]", row[0])}
+    margins = {name: row.by_margin()[0] for name, row in ROWS.items() if row.margin != "–"}
     assert len(margins) > 180
     assert {name: margin for name, margin in margins.items() if margin < SMALLEST_MARGIN} == {}
 
@@ -138,7 +142,7 @@ def test_a_known_mistake_is_named_and_placed(name: str) -> None:
 
 def verdict(audited: Audited) -> tuple[str | None, str | None]:
     """Name and place that the diagnosis gives."""
-    diagnosis = diagnosis_of(audited)
+    diagnosis = audited.diagnosis
     if diagnosis is None:
         return None, None
     return (diagnosis.defects[0].name if len(diagnosis.defects) == 1 else None), diagnosis.where
@@ -161,10 +165,9 @@ def test_every_known_mistake_is_named_and_placed() -> None:
 
 
 @pytest.mark.slow
-def test_the_matrix_of_the_page_is_what_the_suite_says() -> None:
-    sample = real_defects()[::8]
-    said = [cells(line) for line in defects_page.matrix(audit(defect) for defect in sample)][2:]
-    assert [(row, ROWS[row[0]]) for row in said if row[2:] != ROWS[row[0]][1:]] == []
+def test_the_rows_of_the_page_are_what_the_suite_says() -> None:
+    said = [defects_pages.Written.of(row_of(defect.name)) for defect in real_defects()[::8]]
+    assert [row for row in said if (row.told, row.counts) != (ROWS[row.name].told, ROWS[row.name].counts)] == []
 
 
 @pytest.mark.slow

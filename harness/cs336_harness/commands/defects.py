@@ -2,38 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cs336_harness.subject.environment import prepare_torch
 
+if TYPE_CHECKING:
+    from cs336_harness.verdict.audit import Row
+
 Words = Annotated[list[str] | None, typer.Argument(help="Only mistakes whose name or place holds all these words.")]
-Matrix = Annotated[bool, typer.Option(help="Judge each by the suite: which checks fail, and by how many tolerances.")]
-Page = Annotated[Path | None, typer.Option(help="Write dictionary and matrix as a page, docs/DEFECTS.md.")]
-Json = Annotated[Path | None, typer.Option(help="Write the dictionary as JSON; with --matrix every failing check.")]
+Audit = Annotated[bool, typer.Option(help="Judge each by the suite: which checks tell it, by how many tolerances.")]
+Pages = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write DEFECTS.md and AUDIT.md in this folder. Judges what has no row in AUDIT.md, and what WORDS name.",
+        exists=True,
+        file_okay=False,
+    ),
+]
+Again = Annotated[bool, typer.Option(help="With --pages: judge all of them again, a second each.")]
+Json = Annotated[Path | None, typer.Option(help="Write the dictionary as JSON; with --audit every failing check.")]
 
 
-def defects(words: Words = None, matrix: Matrix = False, page: Page = None, json: Json = None) -> None:
+def defects(
+    words: Words = None, audit: Audit = False, pages: Pages = None, again: Again = False, json: Json = None
+) -> None:
     """The dictionary of known mistakes, and what the suite makes of each."""
     prepare_torch()
     from cs336_harness.defects import all_defects
-    from cs336_harness.verdict import defects_page
-    from cs336_harness.verdict.audit import Audited, audit
+    from cs336_harness.verdict import defects_pages
 
-    wanted = [item for item in all_defects().values() if defects_page.matches(item, words or [])]
+    wanted = [item for item in all_defects().values() if defects_pages.matches(item, words or [])]
     if not wanted:
         raise typer.BadParameter(f"no known mistake has {' and '.join(words or [])} in its name or place")
-    audited: list[Audited] = []
-    if matrix or page is not None:
-        with typer.progressbar(wanted, label="judging", item_show_func=lambda d: d.name if d else "") as items:
-            audited = [audit(item) for item in items]
+    real = [item.name for item in wanted if item.equivalent is None]
+    if pages is not None:
+        _write_pages(pages, real if words or again else [])
+        return
+    rows = _judged(real) if audit else []
     if json is not None:
-        defects_page.write_json(json, wanted, audited)
-    if page is not None:
-        page.write_text(defects_page.page(audited))
-    elif matrix:
-        typer.echo("\n".join(defects_page.matrix(audited)))
-    elif json is None:
-        typer.echo("\n".join(defects_page.listing(wanted)))
+        defects_pages.write_json(json, wanted, rows)
+    elif audit:
+        typer.echo(defects_pages.table(defects_pages.Written.of(row) for row in rows))
+    else:
+        typer.echo("\n".join(defects_pages.listing(wanted)))
+
+
+def _judged(names: Sequence[str]) -> list[Row]:
+    from cs336_harness.verdict.audit import rows_of
+
+    if not names:
+        return []
+    with typer.progressbar(rows_of(names), length=len(names), label=f"judging {len(names)}") as rows:
+        return list(rows)
+
+
+def _write_pages(folder: Path, again: Sequence[str]) -> None:
+    from cs336_harness.defects import all_defects, real_defects
+    from cs336_harness.verdict import defects_pages
+
+    audit = folder / defects_pages.AUDIT
+    known = defects_pages.read(audit.read_text()) if audit.exists() else {}
+    known = {name: row for name, row in known.items() if row.told_as != defects_pages.NOT_COUNTED}
+    names = [defect.name for defect in real_defects()]
+    judged = _judged([name for name in names if name in again or name not in known])
+    rows = {name: known[name] for name in names if name in known}
+    rows |= {row.name: defects_pages.Written.of(row) for row in judged}
+    for name, text in defects_pages.pages(list(all_defects().values()), rows).items():
+        (folder / name).write_text(text)
+    typer.echo(f"judged {len(judged)} of {len(names)}; the other rows are those that {audit} had")

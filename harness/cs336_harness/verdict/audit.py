@@ -1,22 +1,27 @@
-"""The suite judged by its own dictionary: which checks each known mistake fails, by how much, and what is said."""
+"""The suite judged by its own dictionary: which checks each known mistake fails, by how much, and what is said.
+
+:func:`audit` judges one decoder with known mistakes; a :class:`Row` is what is kept of that for one mistake alone.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from cs336_harness.checks import Check, all_checks
-from cs336_harness.checks.registry import GROUPS
 from cs336_harness.contract import MODEL_ENTRY_POINTS
-from cs336_harness.defects import Defect, subject_of
+from cs336_harness.defects import Defect, all_defects, subject_of
 from cs336_harness.defects.defect import layer_of
-from cs336_harness.diagnosis import Diagnosis, diagnose_check
+from cs336_harness.diagnosis import Diagnosis
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.oracle_adapters import OracleAdapters
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
+from cs336_harness.subject.environment import prepare_torch
 from cs336_harness.verdict.suite import Result, Suite
 
 
@@ -33,9 +38,14 @@ class Audited:
         return [result.check.id for result in self.results if result.outcome in ("failed", "blocked")]
 
     @property
-    def first(self) -> Result | None:
-        """The first check that fails and is not blocked: the one whose failure a learner reads."""
-        return next((result for result in self.results if result.outcome == "failed"), None)
+    def told(self) -> list[Result]:
+        """The checks that fail and are not blocked: the failures that a learner reads."""
+        return [result for result in self.results if result.outcome == "failed"]
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """What is said of the first failure."""
+        return self.told[0].diagnosis if self.told else None
 
     @property
     def margin(self) -> float | None:
@@ -44,34 +54,47 @@ class Audited:
         errors = [r.error_in_noise for r in self.results if r.check.id in failing and r.error_in_noise is not None]
         return max(errors) / TOLERANCE_IN_NOISE if errors else None
 
-    def by_group(self) -> dict[str, int]:
-        """How many checks of each group fail."""
-        counts = Counter(check_id.partition(".")[0] for check_id in self.failing)
-        return {group: counts[group] for group in GROUPS}
-
 
 def audit(*defects: type[Defect], checks: Iterable[Check] | None = None) -> Audited:
     """Judges a subject with these defects by every required check that they can reach, or by the checks given.
 
     Some defects draw random numbers; they draw the same ones every time.
     """
-    suite = Suite(subject_of(*defects), diagnose=False)
+    suite = Suite(subject_of(*defects))
     chosen = [check for check in all_checks().values() if within_reach(check, *defects)] if checks is None else checks
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        audited = Audited(defects, tuple(suite.run(chosen)))
-    for result in audited.results:
-        if result is not audited.first:
-            result.failure = None  # it holds the tensors of its call
-    return audited
+        return Audited(defects, tuple(suite.run(chosen)))
 
 
-def diagnosis_of(audited: Audited) -> Diagnosis | None:
-    """What is said of the first failure."""
-    first = audited.first
-    if first is None or first.failure is None:
-        return None
-    return diagnose_check(subject_of(*audited.defects), first.check, first.failure)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """What the suite makes of one known mistake: the checks that tell it, all that fail, and the largest error.
+
+    ``margin`` is in tolerances; None where the checks that fail compare no numbers.
+    """
+
+    name: str
+    told: tuple[str, ...]
+    failing: tuple[str, ...]
+    margin: float | None
+
+
+def row_of(name: str) -> Row:
+    """The row of a known mistake, judged alone."""
+    audited = audit(all_defects()[name])
+    return Row(name, tuple(result.check.id for result in audited.told), tuple(audited.failing), audited.margin)
+
+
+def rows_of(names: Sequence[str]) -> Iterator[Row]:
+    """The rows of several, each as soon as it is there: on every core, because one takes about a second."""
+    workers = min(len(names), os.cpu_count() or 1)
+    if workers < 2:
+        yield from map(row_of, names)
+        return
+    apart = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=apart, initializer=prepare_torch) as pool:
+        yield from pool.map(row_of, names)
 
 
 def within_reach(check: Check, *defects: type[Defect]) -> bool:

@@ -1,0 +1,117 @@
+"""One mistake, one failure: what only repeats another failure is blocked by it, and a second mistake is told."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cs336_harness.checks import all_checks
+from cs336_harness.defects import OracleDefect, all_defects, subject_of
+from cs336_harness.diagnosis import reproduced
+from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.verdict import echoes
+from cs336_harness.verdict.audit import row_of
+from cs336_harness.verdict.suite import Result, Suite
+
+ONE_OF_EACH_KIND = {
+    "norm-gain-plus-one": "scores so sharp that no token of 260 arrives",
+    "attention-values-are-keys": "values that carry nothing",
+    "causal-mask-missing": "a leak, and the wrong numbers that it makes",
+    "norm-over-positions": "a leak through a norm",
+    "axes-of-size-one-squeezed": "the same words of six entry points",
+    "flops-causal-half": "the same words of five shapes",
+}
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+def test_one_mistake_is_told_once(name: str) -> None:
+    assert len(row_of(name).told) == 1
+
+
+def told(subject: Subject, *, diagnose: bool = True) -> list[Result]:
+    required = [check for check in all_checks().values() if not check.advisory]
+    return [result for result in Suite(subject, diagnose=diagnose).run(required) if result.outcome == "failed"]
+
+
+class Window(OracleDefect):
+    """A window of eight positions, which no entry of the dictionary has."""
+
+    def visible_keys(self, query: int, time: int) -> range:
+        return range(max(0, query - 7), query + 1)
+
+
+class LeakAtTheEnd(OracleDefect):
+    """A norm before the head that reads the next position."""
+
+    def final_norm(self, x: Tensor, weights: Any) -> Tensor:
+        return super().final_norm(
+            x + 0.1 * x.roll(-1, 1) * (torch.arange(x.shape[1]) < x.shape[1] - 1)[:, None], weights
+        )
+
+
+@pytest.mark.parametrize("oracle", [Window, LeakAtTheEnd])
+@pytest.mark.slow
+def test_a_mistake_without_a_name_is_told_once_too(oracle: type[OracleDefect]) -> None:
+    assert len(told(Subject(OracleAdapters(oracle, torch.float32), "subject"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("silu-is-gelu", "causal-mask-missing"),
+        ("norm-eps-missing", "rope-theta-fixed"),
+        ("softmax-maximum-not-subtracted", "residual-added-twice"),
+    ],
+)
+@pytest.mark.slow
+def test_two_mistakes_are_told_as_two(first: str, second: str) -> None:
+    named = [
+        result.diagnosis.defects[0].name for result in told(subject_of(all_defects()[first], all_defects()[second]))
+    ]
+    assert set(named) == {first, second}
+    assert len(named) == 2
+
+
+@pytest.mark.slow
+def test_a_second_mistake_without_a_name_is_told_behind_a_named_one() -> None:
+    class GeluAndLeak(LeakAtTheEnd, all_defects()["silu-is-gelu"]):  # ty: ignore[unsupported-base]
+        pass
+
+    first, second = told(Subject(OracleAdapters(GeluAndLeak, torch.float32), "subject"))
+    assert first.check.id == "components.silu"
+    assert second.check.id.startswith("assembly.")
+
+
+def test_a_known_mistake_explains_only_a_failure_with_its_own_numbers() -> None:
+    check = all_checks()["components.silu"]
+    with pytest.raises(CheckFailure) as caught:
+        check(subject_of(all_defects()["silu-is-gelu"]))
+    assert reproduced(check, caught.value, [all_defects()["silu-is-gelu"]])
+    assert not reproduced(check, caught.value, [all_defects()["silu-is-relu"]])
+    assert not reproduced(check, caught.value, [all_defects()["rope-missing"]])
+    assert not reproduced(check, caught.value, [])
+
+
+def test_words_are_compared_without_numbers_and_calls() -> None:
+    assert echoes.same_words("run_silu gives (3, 1) for 2.5", "run_rope gives (12,) for -1e-3")
+    assert not echoes.same_words("run_silu gives (3, 1)", "run_silu raised TypeError")
+
+
+def test_a_component_shows_which_positions_and_rows_it_mixes() -> None:
+    subject = subject_of(all_defects()["causal-mask-missing"])
+    seen = echoes.sees(subject, "run_multihead_self_attention", 6, [2, 5])
+    assert seen is not None
+    assert bool(seen[0].all())
+    assert not bool(seen[1].any())
+    right = echoes.sees(Subject(OracleAdapters(), "the oracle"), "run_multihead_self_attention", 6, [2])
+    assert right is not None
+    assert right[0, :, 0].tolist() == [False, False, True, True, True, True]
+
+
+def test_nothing_is_seen_of_an_entry_point_that_is_absent_or_has_no_positions() -> None:
+    assert echoes.sees(Subject(SimpleNamespace(), "empty"), "run_rmsnorm", 6, [2]) is None
+    assert echoes.sees(Subject(SimpleNamespace(), "empty"), "run_parameter_count", 6, [2]) is None
