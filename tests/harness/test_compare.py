@@ -5,7 +5,11 @@ import math
 import pytest
 import torch
 
+from cs336_harness.checks.comparing import RoundedFrequencies
+from cs336_harness.checks.whole_model import Case
+from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, Comparison, require_close, rounding_noise
+from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.failures import CheckFailure
 
 
@@ -69,3 +73,21 @@ def test_zero_noise_allows_no_difference() -> None:
     zero = torch.zeros(2, dtype=torch.float64)
     assert Comparison(zero, zero, 0.0, ("channel",)).agrees
     assert not Comparison(zero + 1e-30, zero, 0.0, ("channel",)).agrees
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
+def test_noise_is_measured_on_the_oracles_own_numbers(num_kv_heads: int) -> None:
+    """The quicker attention that measures it computes what the oracle does; only the frequencies are moved."""
+
+    class Unmoved(RoundedFrequencies):
+        def inverse_frequencies(self, d_head: int, theta: float) -> torch.Tensor:
+            return Oracle.inverse_frequencies(self, d_head, theta)
+
+    sizes = {"vocab_size": 17, "context_length": 12, "d_model": 24, "num_layers": 2, "d_ff": 64}
+    shape = DecoderShape(**sizes, num_heads=6, num_kv_heads=num_kv_heads)
+    case = Case(shape, rows=3, time=9)
+    weights = {name: weight.double() for name, weight in case.weights().items()}
+    slow, quick = (oracle(shape).transformer_lm(weights, case.token_ids()) for oracle in (Oracle, Unmoved))
+    assert float((slow - quick).abs().max()) < 1e-13
+    moved = RoundedFrequencies(shape).transformer_lm(weights, case.token_ids())
+    assert float((slow - moved).abs().max()) > 1e-9

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cs336_harness.reference import recipes, snapshots
 from cs336_harness.reference.hidden_inputs import hidden
-from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.oracle import LayerWeights, Oracle
 from cs336_harness.reference.oracle_adapters import OracleAdapters
 from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE, require_close, rounding_noise
 from cs336_harness.subject.calling import Subject
@@ -28,11 +28,36 @@ REFERENCE = OracleAdapters()
 
 
 class RoundedFrequencies(Oracle):
-    """Rotary frequencies half a float32 unit off: a float32 angle at position p carries an error of p · 2^-24."""
+    """Rotary frequencies half a float32 unit off: a float32 angle at position p carries an error of p · 2^-24.
+
+    It serves to measure noise, which costs two passes for one of the oracle. So attention is computed for all rows and
+    heads at once: the oracle's numbers, several times quicker.
+    """
 
     def inverse_frequencies(self, d_head: int, theta: float) -> Tensor:
         """Every frequency at the far end of its rounding interval."""
         return super().inverse_frequencies(d_head, theta) * (1 + HALF_UNIT[torch.float32])
+
+    def self_attention(self, x: Tensor, weights: LayerWeights, positions: Tensor | None, theta: float | None) -> Tensor:
+        """Causal multi-head self-attention, as the oracle's."""
+        num_heads, num_kv_heads = self.shape.num_heads, self.shape.num_kv_heads
+        queries, keys, values = (
+            project(x, weights).unflatten(-1, (heads, -1)).transpose(-3, -2)
+            for project, heads in (
+                (self.project_queries, num_heads),
+                (self.project_keys, num_kv_heads),
+                (self.project_values, num_kv_heads),
+            )
+        )
+        if positions is not None and theta is not None:
+            by_head = positions.unsqueeze(-2)
+            queries, keys = self.rotate(queries, by_head, theta), self.rotate(keys, by_head, theta)
+        shared = [self.kv_head_of(head, num_heads, num_kv_heads) for head in range(num_heads)]
+        keys, values = keys[..., shared, :, :], values[..., shared, :, :]
+        scores = queries @ keys.mT * self.score_scale(queries.shape[-1])
+        later = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool).triu(1)
+        heads = self.softmax(scores.masked_fill(later, -torch.inf), -1) @ values
+        return self.project_output(heads.transpose(-3, -2).flatten(-2), weights)
 
 
 _ROUNDED_REFERENCE = OracleAdapters(RoundedFrequencies)

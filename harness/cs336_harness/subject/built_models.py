@@ -224,9 +224,8 @@ class BuiltModel:
 
         def of(direction: Tensor) -> dict[str, Tensor | None]:
             given = torch.autograd.grad(
-                logits,
+                (logits * direction.to(logits)).sum(),  # a scalar: for anything else PyTorch imports sympy
                 list(unique.values()),
-                direction.to(logits),
                 retain_graph=len(directions) > 1,
                 allow_unused=True,
             )
