@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
+import importlib
 import sys
 from typing import Annotated
 
 import typer
 
-from cs336_harness.commands.check import check
-from cs336_harness.commands.defects import defects
-from cs336_harness.commands.explain import explain
-from cs336_harness.commands.handout import handout
-from cs336_harness.commands.hint import hint
-from cs336_harness.commands.watch import watch
-from cs336_harness.commands.writeup import writeup
 from cs336_harness.subject.failures import CannotJudgeError
 
-app = typer.Typer(
-    help="Proves a decoder-only Transformer right before training can hide its defects.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-for command in (check, watch, explain, hint, defects, writeup, handout):
-    app.command()(command)
-with contextlib.suppress(ModuleNotFoundError):  # a handout leaves it out: it prints the answer that is asked for
-    from cs336_harness.commands.account import account
+COMMANDS = ("check", "watch", "explain", "hint", "defects", "writeup", "handout", "account")
+"""Each is a function of its name in a module of its name. A handout leaves out ``account``: it prints the answer that
+is asked for."""
 
-    app.command()(account)
+
+def app_of(named: str | None = None) -> typer.Typer:
+    """The command line with the one command of this name, or with all of them where it is the name of none."""
+    app = typer.Typer(
+        help="Proves a decoder-only Transformer right before training can hide its defects.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for name in (named,) if named in COMMANDS else COMMANDS:
+        module = f"cs336_harness.commands.{name}"
+        try:
+            app.command()(getattr(importlib.import_module(module), name))
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+    return app
 
 
 def _tell_version(wanted: bool) -> None:
@@ -39,7 +42,6 @@ def _tell_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
@@ -51,7 +53,7 @@ def _root(
 def main() -> None:
     """Runs the command line. Exit status 2 and one line on standard error when nothing can be judged."""
     try:
-        app()
+        app_of(next(iter(sys.argv[1:]), None))()
     except CannotJudgeError as error:
         print(f"cs336: {error}", file=sys.stderr)
         sys.exit(2)

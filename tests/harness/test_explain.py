@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.registry import TASKS
-from cs336_harness.cli import app
+from cs336_harness.cli import app_of
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.defects import all_defects
 from cs336_harness.subject.failures import CannotJudgeError
@@ -98,9 +98,9 @@ def test_hints_for_a_check_or_a_task_never_begin_with_what_breaks_it(name: str) 
 
 
 def test_the_commands_show_step_by_step_and_say_how_to_go_on() -> None:
-    first = CliRunner().invoke(app, ["hint", "norm-eps-missing"])
+    first = CliRunner().invoke(app_of(), ["hint", "norm-eps-missing"])
     assert first.output.splitlines()[0] == f"1. {EPS_MISSING.hint}"
     assert "uv run cs336 hint norm-eps-missing --steps 2" in first.output
-    everything = CliRunner().invoke(app, ["hint", "norm-eps-missing", "--steps", "99"])
+    everything = CliRunner().invoke(app_of(), ["hint", "norm-eps-missing", "--steps", "99"])
     assert len(everything.output.splitlines()) == len(hints("norm-eps-missing"))
-    assert CliRunner().invoke(app, ["explain", "rmsnorm"]).output.startswith("components.rmsnorm  (required)")
+    assert CliRunner().invoke(app_of(), ["explain", "rmsnorm"]).output.startswith("components.rmsnorm  (required)")
