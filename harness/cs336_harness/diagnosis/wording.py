@@ -77,7 +77,7 @@ class Diagnosis:
         return ["see it for yourself:", *(f"    {line}" for line in self.reproducer)] if self.reproducer else []
 
     def to_json(self) -> dict[str, Any]:
-        """The shape of DESIGN.md, "Command line", and what else is known."""
+        """The shape of docs/DESIGN.md, "Outcomes and exit status", and what else is known."""
         return {
             "where": self.where,
             "confidence": self.confidence,

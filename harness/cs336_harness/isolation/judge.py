@@ -90,7 +90,7 @@ def _planned(job: Job, subject: Any) -> tuple[list[Check], Event]:
     checks = select(job.keyword) if job.checks is None else [all_checks()[name] for name in job.checks]
     if job.known is None:
         return checks, {}
-    from cs336_harness.watch.fingerprint import fingerprints
+    from cs336_harness.isolation.fingerprint import fingerprints
 
     now = fingerprints(subject)
     changed = {name for name, digest in now.items() if job.known.get(name) != digest}

@@ -92,7 +92,7 @@ class OracleModel(nn.Module):
 class OracleAdapters:
     """The contract's entry points over one oracle class. Results are float64, or ``dtype`` when one is given.
 
-    Arguments and shapes are those of DESIGN.md, "The contract"; ``run_transformer_block`` and ``run_transformer_lm``
+    Arguments and shapes are those of docs/DESIGN.md: ``run_transformer_block`` and ``run_transformer_lm``
     take canonical names.
     """
 

@@ -1,7 +1,7 @@
 """The recipes of the public snapshots: which call each holds. Change a size or a seed here, then write them again.
 
 Sizes differ from one another, so that no axis can stand in for another: 4 rows, 6 heads of 8 channels, 3 layers, 12
-positions, width 48. (DESIGN.md, "Inputs that cannot hide a fault".)
+positions, width 48. (docs/DESIGN.md, "Inputs that cannot hide a fault".)
 """
 
 from __future__ import annotations

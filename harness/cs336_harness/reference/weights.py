@@ -1,7 +1,7 @@
 """Seeded weights, token ids and features for a shape, scaled so that no fault can hide.
 
 Gains are random and far from one; attention is clearly non-uniform and not saturated; the embedding is small enough
-that eps matters; token ids include 0 and V - 1. (DESIGN.md, "Inputs that cannot hide a fault".)
+that eps matters; token ids include 0 and V - 1. (docs/DESIGN.md, "Inputs that cannot hide a fault".)
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ STYLES = {
 def to_json(
     subject: str, results: Sequence[Result], *, cut_short: str | None = None, not_run: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The result for a program; the shape is DESIGN.md's, "Command line".
+    """The result for a program; the shape is that of docs/DESIGN.md, "Outcomes and exit status".
 
     Where the run was cut short, the ids of the checks that have no result come with the reason.
     """

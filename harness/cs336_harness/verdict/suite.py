@@ -61,7 +61,7 @@ class Result:
         return self.outcome in ("failed", "blank", "blocked") and not self.check.advisory
 
     def to_json(self) -> dict[str, Any]:
-        """The shape of DESIGN.md, "Command line"."""
+        """The shape of docs/DESIGN.md, "Outcomes and exit status"."""
         return {
             "id": self.check.id,
             "task": self.check.task,
