@@ -10,7 +10,7 @@ import typer
 
 from cs336_harness.subject.failures import CannotJudgeError
 
-COMMANDS = ("check", "watch", "explain", "hint", "defects", "writeup", "handout", "account")
+COMMANDS = ("check", "watch", "explain", "hint", "defects", "writeup", "submit", "grade", "handout", "account")
 """Each is a function of its name in a module of its name. A handout leaves out ``account``: it prints the answer that
 is asked for."""
 

@@ -26,13 +26,11 @@ COMMON = ("numpy", "einops", "einx", "jaxtyping")
 
 SYSTEM = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
 CONTROL = 3
-_DIE_WITH_PARENT = 1
 
 
 def main() -> None:
     """Serves requests to fork and to end workers."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    die_with_parent()
     control = socket.socket(fileno=CONTROL)
     sys.path.insert(0, str(PACKAGE.parent))
     from cs336_harness.grading import sandbox, worker
@@ -71,6 +69,12 @@ def main() -> None:
         control.sendall(json.dumps({"worker": child}).encode())
     for child in tuple(children):
         _end(child, children)
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this process when the one that started it ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _warm_up() -> None:
@@ -143,6 +147,7 @@ def _become_worker(sandbox: Any, worker: Any, descriptor: int, reach: Any, reque
         os.dup2(descriptor, CONTROL)
         os.closerange(CONTROL + 1, 1 << 16)
         os.environ.update(HOME=reach.scratch, TMPDIR=reach.scratch)
+        die_with_parent()
         layers = sandbox.Layers(*request["layers"])
         if layers != sandbox.NOTHING:
             sandbox.enter(layers, reach, sandbox.Limits(**request["limits"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,15 +62,18 @@ def send(connection: socket.socket, message: Mapping[str, Any]) -> None:
     connection.sendall(_LENGTHS.pack(len(header), len(body)) + header + body)
 
 
-def receive(connection: socket.socket) -> dict[str, Any] | None:
-    """Reads one message; None when the other end has closed. :class:`BrokenFrame` when it is none."""
-    start = _exactly(connection, _LENGTHS.size)
+def receive(connection: socket.socket, until: float | None = None) -> dict[str, Any] | None:
+    """Reads one message; None when the other end has closed. :class:`BrokenFrame` when it is none.
+
+    ``TimeoutError`` when it is not there by ``until`` (``time.monotonic``), however slowly its bytes trickle in.
+    """
+    start = _exactly(connection, _LENGTHS.size, until)
     if start is None:
         return None
     header_length, body_length = _LENGTHS.unpack(start)
     if header_length > LONGEST_HEADER or body_length > LONGEST_BODY:
         raise BrokenFrame(f"an answer of {header_length + body_length} bytes is too long")
-    header, body = _exactly(connection, header_length), _exactly(connection, body_length)
+    header, body = _exactly(connection, header_length, until), _exactly(connection, body_length, until)
     if header is None or body is None:
         return None
     try:
@@ -84,10 +88,12 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
     return message
 
 
-def _exactly(connection: socket.socket, length: int) -> bytearray | None:
+def _exactly(connection: socket.socket, length: int, until: float | None) -> bytearray | None:
     buffer = bytearray(length)
     view, filled = memoryview(buffer), 0
     while filled < length:
+        if until is not None:
+            connection.settimeout(max(1e-3, until - time.monotonic()))
         try:
             read = connection.recv_into(view[filled:])
         except ConnectionError:

@@ -41,6 +41,14 @@ NO_SANDBOX = (
 )
 
 
+def require_sandbox() -> None:
+    """:class:`CannotJudgeError` where submissions cannot be shut in; found out in a moment, without PyTorch."""
+    with tempfile.TemporaryDirectory(prefix="cs336-scratch-") as scratch:
+        layers = sandbox.tried(sandbox.Reach(("/usr",), (), scratch))
+    if not layers.enough:
+        raise CannotJudgeError(NO_SANDBOX.format(found=layers))
+
+
 class ForkServer:
     """The process that workers come from, and the layers of protection that hold on this machine."""
 
@@ -86,8 +94,8 @@ class ForkServer:
                 socket.send_fds(self._control, [data], [descriptor])
             return self._received()
 
-    def fork(self, folder: Path, limits: sandbox.Limits, seconds: float | None) -> Wire:
-        """A worker that may read ``folder``; the wire to it, on which one answer may take so many seconds."""
+    def fork(self, folder: Path, limits: sandbox.Limits, seconds: float) -> Wire:
+        """A worker that may read ``folder``; the wire to it, which is waited for so many seconds in all."""
         scratch = Path(tempfile.mkdtemp(prefix="cs336-scratch-"))
         ours, theirs = socket.socketpair()
         request = {
@@ -149,7 +157,7 @@ def _how(status: int | None) -> str:
 
 
 def open_remote(
-    server: ForkServer, path: Path, *, seconds: float | None, limits: sandbox.Limits | None = None
+    server: ForkServer, path: Path, *, seconds: float, limits: sandbox.Limits | None = None
 ) -> RemoteSubject:
     """The submission at ``path`` (a folder or a file that holds nothing but it), imported in a worker of its own.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeGuard
@@ -45,6 +46,7 @@ from cs336_harness.subject.text import clean
 
 STATES = ("absent", "blank", "filled")
 MOST_LINES = 10**6
+MOST_RESTARTS = 3
 MOST_PARAMETERS = 10_000
 KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -75,14 +77,19 @@ class WorkerLost(CannotJudgeError):
 class Wire:
     """One connection to a submission's process, which is asked one thing at a time.
 
-    ``end`` kills the process and says how it ended, in words; ``seconds`` is how long one answer may take.
+    ``end`` kills the process and says how it ended, in words; ``seconds`` is how long it may be waited for in all,
+    until :meth:`refill`.
     """
 
-    def __init__(self, connection: socket.socket, end: Callable[[], str], seconds: float | None) -> None:
+    def __init__(self, connection: socket.socket, end: Callable[[], str], seconds: float) -> None:
         self._connection = connection
         self._end = end
         self._lost: str | None = None
-        connection.settimeout(seconds)
+        self._left = self._seconds = seconds
+
+    def refill(self) -> None:
+        """Lets the process be waited for as long again: something else is asked now."""
+        self._left = self._seconds
 
     @property
     def lost(self) -> str | None:
@@ -93,12 +100,14 @@ class Wire:
         """The answer to one request. ``TimeoutError`` when none comes in time; then the process is gone."""
         if self._lost is not None:
             raise WorkerLost(self._lost)
+        started = time.monotonic()
         try:
+            self._connection.settimeout(max(1e-3, self._left))
             frames.send(self._connection, request)
-            answer = frames.receive(self._connection)
+            answer = frames.receive(self._connection, started + self._left)
         except TimeoutError:
             self.close("it did not answer in time")
-            raise
+            raise TimeoutError(f"still running after {self._seconds:g} s: an endless loop?") from None
         except frames.BrokenFrame as broken:
             self.lose(str(broken))
         except OSError:
@@ -106,6 +115,7 @@ class Wire:
         if answer is None:
             self.close(f"its process ended in the middle: {self._end()}")
             raise WorkerLost(self._lost or "")
+        self._left -= time.monotonic() - started
         return answer
 
     def lose(self, why: str) -> NoReturn:
@@ -127,7 +137,7 @@ class RemoteSubject(Subject):
     def __init__(self, connect: Callable[[], Wire], name: str, root: Path | None, path: Path | None) -> None:
         super().__init__(None, name, root, path)
         self._connect = connect
-        self._wire = connect()
+        self.wire = connect()
         self._released: list[int] = []
         self._states: dict[str, str] = {}
         self.provenance = ""
@@ -137,21 +147,21 @@ class RemoteSubject(Subject):
     @property
     def lost(self) -> str | None:
         """Why nothing more can be judged; None while it can."""
-        return self._wire.lost
+        return self.wire.lost
 
     def open(self, path: Path | None) -> None:
         """Imports the submission. :class:`CannotJudgeError` with the one line that says why it does not load."""
         answer = self.answer("open", Evidence(), path=str(path))
         states = answer.get("states")
         if not isinstance(states, dict) or not all(states.get(name) in STATES for name in ENTRY_POINTS):
-            self._wire.lose("it does not say which entry points it has")
+            self.wire.lose("it does not say which entry points it has")
         self._states = {name: states[name] for name in ENTRY_POINTS}
         self.provenance = clean(str(answer.get("provenance", "")))
         self.opened = True
 
     def close(self) -> None:
         """Ends the submission's process."""
-        self._wire.close()
+        self.wire.close()
 
     def has(self, entry_point: str) -> bool:
         """Whether it said that it defines the entry point."""
@@ -199,7 +209,7 @@ class RemoteSubject(Subject):
         """The result of one operation, or what the subject's side raised, with ``evidence``."""
         released, self._released = self._released, []
         try:
-            answer = self._wire.ask(ask=ask, seed=_seed(), released=released, **(request or {}), **more)
+            answer = self.wire.ask(ask=ask, seed=_seed(), released=released, **(request or {}), **more)
         except TimeoutError as error:
             self._start_again()
             raise self._failure(what, error, evidence) from error
@@ -213,14 +223,14 @@ class RemoteSubject(Subject):
 
     def _start_again(self) -> None:
         """A new process in place of one that did not answer: what else there is to judge is judged there."""
-        if not self.opened:
+        if not self.opened or self.restarts >= MOST_RESTARTS:
             return
         self.restarts += 1
-        self._wire = self._connect()
+        self.wire = self._connect()
         try:
             self.open(self.path)
         except CheckFailure as failure:  # it does not even load in time now
-            self._wire.close(failure.message)
+            self.wire.close(failure.message)
 
     def release(self, number: int) -> None:
         """A model is no longer needed; said with the next request."""
@@ -237,7 +247,7 @@ class RemoteSubject(Subject):
 
     def _refusal(self, failure: Any, evidence: Evidence) -> Exception:
         if not isinstance(failure, dict):
-            self._wire.lose("it refuses in a way that is none")
+            self.wire.lose("it refuses in a way that is none")
         kind, entry_point = failure.get("kind"), failure.get("entry_point")
         if kind in ("AbsentEntryPoint", "BlankEntryPoint") and entry_point in ENTRY_POINTS:
             if kind == "BlankEntryPoint":
@@ -303,10 +313,12 @@ class RemoteModel(BuiltModel):
         self.subject = subject
         self.shape = shape
         self._number = number
+        self._home = subject.wire
         self._filled: dict[str, Tensor] = {}
 
     def __del__(self) -> None:
-        self.subject.release(self._number)
+        if self.subject.wire is self._home:
+            self.subject.release(self._number)
 
     @property
     def device(self) -> torch.device:
@@ -323,12 +335,17 @@ class RemoteModel(BuiltModel):
         return Evidence(entry_point=ASSEMBLY[0], arguments=arguments)
 
     def _ask(self, operation: str, *arguments: Any, ids: Tensor | None = None, what: str = THE_MODEL) -> Any:
+        self._require_home()
         request = {"number": self._number, "operation": operation, "arguments": list(arguments)}
         with self._witnessed(ids):
             return self.subject.answer("model", Evidence(entry_point=ASSEMBLY[0]), what=what, request=request)
 
+    def _require_home(self) -> None:
+        if self.subject.wire is not self._home:
+            raise CheckFailure(f"{THE_MODEL} is gone: the process that held it was stopped", self.evidence())
+
     def _broken(self, operation: str) -> NoReturn:
-        self.subject._wire.lose(f"it answers to {operation} with what is no answer")
+        self.subject.wire.lose(f"it answers to {operation} with what is no answer")
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Sends the weights."""
@@ -456,6 +473,7 @@ class RemoteModel(BuiltModel):
     def load_state_of(self, source: BuiltModel, how: Load) -> str:
         """From one model there into the other."""
         assert isinstance(source, RemoteModel)
+        self._require_home()
         request = {"number": self._number, "source": source._number, "how": how}
         with self._witnessed():
             answer = self.subject.answer(
@@ -480,7 +498,7 @@ def _(subject: RemoteSubject, shape: DecoderShape, device: str | None) -> BuiltM
     evidence = Evidence(entry_point=ASSEMBLY[0], arguments=shape.model_arguments())
     answer = subject.answer("build", evidence, what=ASSEMBLY[0], request=request)
     if type(answer) is not int:
-        subject._wire.lose("it builds with what is no answer")
+        subject.wire.lose("it builds with what is no answer")
     return RemoteModel(subject, shape, answer)
 
 
@@ -497,4 +515,4 @@ def _(subject: RemoteSubject, shape: DecoderShape) -> dict[str, tuple[int, ...]]
         isinstance(answer, dict) and all(type(size) is tuple and len(size) < 9 for size in answer.values())
     ):
         return answer
-    subject._wire.lose("it lists its weights with what is no list")
+    subject.wire.lose("it lists its weights with what is no list")

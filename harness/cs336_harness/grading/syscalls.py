@@ -105,8 +105,16 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
 }
 """Name -> its number on x86_64 and on aarch64."""
 
-SPECIAL = {"clone": (56, 220), "clone3": (435, 435), "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261)}
-"""Calls that are allowed for some arguments: threads, signals to oneself, one's own limits."""
+SPECIAL = {
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "kill": (62, 129),
+    "tgkill": (234, 131),
+    "prlimit64": (302, 261),
+    "prctl": (157, 167),
+}
+"""Calls that are allowed for some arguments: threads, signals to oneself, one's own limits, anything but outliving the
+parent."""
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> its place in :data:`NUMBERS`, and the kernel's word for it."""
@@ -118,6 +126,8 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 _X32 = 0x40000000
 _CLONE_THREAD = 0x00010000
 _PR_SET_SECCOMP, _FILTER = 22, 2
+DIE_WITH_PARENT = 1
+"""What ``prctl`` is given to be killed when the parent ends."""
 
 
 def known_machine() -> bool:
@@ -160,6 +170,12 @@ def program() -> bytes:
             _step(_RETURN, _DENY),
             _step(_RETURN, _ALLOW),
         ]
+    steps += [
+        _step(_EQUAL, SPECIAL["prctl"][column], 0, 3),
+        _step(_LOAD, _FIRST_ARGUMENT),
+        _step(_EQUAL, DIE_WITH_PARENT, 0, 1),
+        _step(_RETURN, _DENY),
+    ]
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
 
 

@@ -155,10 +155,15 @@ class Server:
     def _model(self, number: int, operation: str, arguments: list[Any], answer: dict[str, Any]) -> Any:
         if operation not in MODEL_OPERATIONS:
             raise CannotJudgeError(f"no such operation: {operation}")
-        return getattr(self._models[number], operation)(*arguments)
+        return getattr(self._model_of(number), operation)(*arguments)
+
+    def _model_of(self, number: int) -> BuiltModel:
+        if number not in self._models:
+            raise CheckFailure("the model is gone")
+        return self._models[number]
 
     def _load_state(self, number: int, source: int, how: Any, answer: dict[str, Any]) -> str:
-        return self._models[number].load_state_of(self._models[source], how)
+        return self._model_of(number).load_state_of(self._model_of(source), how)
 
 
 def _failure(refusal: Exception) -> dict[str, Any]:

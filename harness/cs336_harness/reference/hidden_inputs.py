@@ -12,6 +12,7 @@ import contextlib
 import functools
 import hashlib
 import hmac
+import threading
 from collections.abc import Callable, Generator
 from typing import ParamSpec, TypeVar
 
@@ -21,11 +22,14 @@ Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
 
 
-class _Now:
-    """The secret of the batch, and the key of the check that is running."""
+class _State(threading.local):
+    """The secret of the batch, and the key of the check that is running, in this thread."""
 
     secret: bytes | None = None
     key: bytes | None = None
+
+
+_now = _State()
 
 
 def _keyed(key: bytes, text: str) -> bytes:
@@ -35,38 +39,38 @@ def _keyed(key: bytes, text: str) -> bytes:
 @contextlib.contextmanager
 def hidden_by(secret: str | None) -> Generator[None]:
     """Inside, every check draws its inputs from ``secret``; None leaves them public."""
-    before, _Now.secret = _Now.secret, None if secret is None else secret.encode()
+    before, _now.secret = _now.secret, None if secret is None else secret.encode()
     try:
         yield
     finally:
-        _Now.secret = before
+        _now.secret = before
 
 
 @contextlib.contextmanager
 def inputs_of(check_id: str) -> Generator[None]:
     """Inside, seeds and sizes are those of this check."""
-    before, _Now.key = _Now.key, None if _Now.secret is None else _keyed(_Now.secret, check_id)
+    before, _now.key = _now.key, None if _now.secret is None else _keyed(_now.secret, check_id)
     try:
         yield
     finally:
-        _Now.key = before
+        _now.key = before
 
 
 def hidden() -> bool:
     """Whether the inputs that are drawn now come from a secret."""
-    return _Now.key is not None
+    return _now.key is not None
 
 
 def seed_for(public: int) -> int:
     """The seed to draw from in place of a public one; that one itself without a secret."""
-    return public if _Now.key is None else int.from_bytes(_keyed(_Now.key, f"seed {public}")[:7])
+    return public if _now.key is None else int.from_bytes(_keyed(_now.key, f"seed {public}")[:7])
 
 
 def more(name: str, most: int) -> int:
     """What to add to a size: between 0 and ``most``, by a name; 0 without a secret."""
-    if _Now.key is None or most <= 0:
+    if _now.key is None or most <= 0:
         return 0
-    return int.from_bytes(_keyed(_Now.key, f"size {name}")[:7]) % (most + 1)
+    return int.from_bytes(_keyed(_now.key, f"size {name}")[:7]) % (most + 1)
 
 
 def other_sizes(shape: DecoderShape) -> DecoderShape:
@@ -88,7 +92,7 @@ def cached(function: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
 
     @functools.wraps(function)
     def asked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Value:
-        key = (_Now.key, args, tuple(sorted(kwargs.items())))
+        key = (_now.key, args, tuple(sorted(kwargs.items())))
         if key not in kept:
             kept[key] = function(*args, **kwargs)
         return kept[key]

@@ -1,0 +1,174 @@
+"""A class graded: every submission through an executor, its record on disk as soon as it is there."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import csv
+import dataclasses
+import multiprocessing
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from cs336_harness.checks import all_checks
+from cs336_harness.grading import intake
+from cs336_harness.grading.intake import Submission
+from cs336_harness.grading.judging import Job, judge, versions
+from cs336_harness.grading.records import BATCH, Folder, read_json, scored, write_json
+from cs336_harness.grading.rubric import Rubric
+from cs336_harness.subject.failures import CannotJudgeError
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a batch is graded. ``secret``: None for one that is drawn, or that of the batch that is resumed."""
+
+    rubric: Rubric = dataclasses.field(default_factory=Rubric)
+    jobs: int = 1
+    resume: bool = True
+    secret: str | None = None
+    late: dict[str, float] = dataclasses.field(default_factory=dict)
+    unsafe: bool = False
+    seconds: float = 20.0
+    all_seconds: float = 300.0
+    cluster: str | None = None
+    checks: tuple[str, ...] | None = None
+
+
+Done = Callable[[str, dict[str, Any]], None]
+
+
+def grade(found: Sequence[Submission], out: Path, settings: Settings, done: Done) -> list[dict[str, Any]]:
+    """Grades submissions into a folder; their records by name. ``done`` is told of each as it is there."""
+    folder = Folder(out)
+    folder.open()
+    secret = _secret(folder, settings)
+    jobs = [
+        Job(
+            each.name,
+            str(each.path.absolute()),
+            secret,
+            settings.seconds,
+            settings.all_seconds,
+            settings.unsafe,
+            settings.checks,
+        )
+        for each in found
+    ]
+    records: dict[str, dict[str, Any]] = {}
+    waiting = []
+    for job in jobs:
+        before = folder.record(job.name) if settings.resume else None
+        if before is not None and before.get("seed") == secret and _still_of(before, job):
+            records[job.name] = before
+            done(job.name, before)
+        else:
+            waiting.append(job)
+    for name, record in _judged(waiting, settings):
+        records[name] = record
+        write_json(folder.record_path(name), scored(record, settings.rubric, settings.late.get(name, 0.0)))
+        done(name, record)
+    finished = [scored(records[job.name], settings.rubric, settings.late.get(job.name, 0.0)) for job in jobs]
+    for record in finished:
+        write_json(folder.record_path(record["name"]), record)
+    return finished
+
+
+def _secret(folder: Folder, settings: Settings) -> str:
+    """The secret of the batch, kept in its folder for later proof."""
+    before = read_json(folder.path / BATCH)
+    kept = before.get("secret") if isinstance(before, dict) and settings.resume else None
+    secret = settings.secret or (kept if isinstance(kept, str) else None) or secrets.token_hex(16)
+    write_json(folder.path / BATCH, {"secret": secret, "versions": versions(), "unsafe": settings.unsafe})
+    return secret
+
+
+def _still_of(record: dict[str, Any], job: Job) -> bool:
+    """Whether a record answers the same questions about the same files."""
+    asked = [each["id"] for each in record["checks"]]
+    wanted = list(job.checks if job.checks is not None else all_checks())
+    return asked == wanted and record.get("digest") == _digest(job)
+
+
+def _digest(job: Job) -> str | None:
+    """What a submission holds now, to see whether its record is still of it."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="cs336-digest-") as folder:
+        try:
+            return intake.take_in(Path(job.path), Path(folder))[1]
+        except CannotJudgeError:
+            return None
+
+
+def _judged(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every job with its record, in the order in which they are done. One whose process is lost is tried once more."""
+    left = {job.name: job for job in jobs}
+    for last_try in (False, True):
+        if not left:
+            return
+        with executor(settings, len(left)) as pool:
+            for name, record in _through(pool, list(left.values())):
+                if record is not None:
+                    del left[name]
+                    yield name, record
+        if last_try:
+            break
+    for name, job in left.items():
+        yield name, _lost(job)
+
+
+def _through(pool: Executor, jobs: Iterable[Job]) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    waiting: dict[Future[dict[str, Any]], str] = {}
+    try:
+        waiting = {pool.submit(judge, job): job.name for job in jobs}
+    except BrokenProcessPool:
+        return
+    for future in concurrent.futures.as_completed(waiting):
+        try:
+            yield waiting[future], future.result()
+        except (BrokenProcessPool, OSError, concurrent.futures.CancelledError):
+            yield waiting[future], None
+
+
+def _lost(job: Job) -> dict[str, Any]:
+    """The record of a submission whose judging ended the checker's own process, twice."""
+    refused = judge(dataclasses.replace(job, path="/nonexistent"))
+    return {**refused, "state": "crashed", "reason": "the checker's process ended while it was judged, twice"}
+
+
+def executor(settings: Settings, jobs: int) -> Executor:
+    """Local processes, or those of a Dask cluster."""
+    if settings.cluster is not None:
+        from cs336_harness.grading.cluster import dask_executor
+
+        return dask_executor(settings.cluster)
+    start = "fork" if sys.platform == "linux" else "spawn"  # forked, they have PyTorch already
+    context = multiprocessing.get_context(start)
+    return concurrent.futures.ProcessPoolExecutor(max(1, min(settings.jobs, jobs)), mp_context=context)
+
+
+def read_late(path: Path, names: Iterable[str]) -> dict[str, float]:
+    """Days late by submission, from a CSV file of ``name,days``."""
+    known, late = set(names), {}
+    try:
+        rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    except (OSError, ValueError) as error:
+        raise CannotJudgeError(f"--late {path} cannot be read: {error}") from None
+    for number, row in enumerate(rows, 1):
+        if not row or (number == 1 and row[:1] == ["name"]):
+            continue
+        try:
+            name, days = row[0].strip(), float(row[1])
+        except (IndexError, ValueError):
+            raise CannotJudgeError(f"--late {path}, line {number}: give a name and a number of days") from None
+        if name not in known:
+            raise CannotJudgeError(f"--late {path}, line {number}: no submission is called {name}")
+        if not 0 <= days < 1e4:
+            raise CannotJudgeError(f"--late {path}, line {number}: {row[1]} is no number of days")
+        late[name] = days
+    return late

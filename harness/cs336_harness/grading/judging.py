@@ -1,0 +1,183 @@
+"""One submission judged: taken in, imported in a process of its own, asked every check, and written down."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+import importlib.metadata
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from cs336_harness.checks import Check, all_checks
+from cs336_harness.grading import intake
+from cs336_harness.grading.intake import Refused
+from cs336_harness.grading.processes import ForkServer, open_remote
+from cs336_harness.grading.remote import RemoteSubject, WorkerLost
+from cs336_harness.reference.hidden_inputs import hidden_by
+from cs336_harness.subject.failures import CannotJudgeError, CheckFailure
+from cs336_harness.subject.text import clean
+from cs336_harness.verdict.suite import Result, Suite
+
+State = Literal["judged", "crashed", "timed out", "not loadable", "refused"]
+NOT_JUDGED = "not judged"
+LONGEST_WRITEUP = 512 << 10
+WRITEUP_SECONDS = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """One submission to judge, and how: plain values, so that it can be sent to another machine.
+
+    ``seconds`` is how long the submission may be waited for in one check, ``all_seconds`` how long all may take.
+    """
+
+    name: str
+    path: str
+    secret: str | None
+    seconds: float = 20.0
+    all_seconds: float = 300.0
+    unsafe: bool = False
+    checks: tuple[str, ...] | None = None
+    diagnose: bool = True
+
+
+@functools.cache
+def _server(unsafe: bool) -> ForkServer:
+    """This process's fork server, made when it is first needed."""
+    server = ForkServer(unsafe=unsafe)
+    atexit.register(server.close)
+    return server
+
+
+def judge(job: Job) -> dict[str, Any]:
+    """The record of one submission; always one, whatever becomes of it."""
+    started = time.monotonic()
+    record: dict[str, Any] = {"name": job.name, "state": "refused", "reason": None, "digest": None}
+    checks = [all_checks()[name] for name in job.checks] if job.checks is not None else list(all_checks().values())
+    results: dict[str, Result] = {}
+    folder = Path(tempfile.mkdtemp(prefix="cs336-submission-"))
+    try:
+        inside, record["digest"] = intake.take_in(Path(job.path), folder)
+        record["writeup"] = _writeup(inside)
+        with hidden_by(job.secret):
+            state, reason = _judged(job, inside, checks, results, started + job.all_seconds)
+        record["state"], record["reason"] = state, reason and reason.replace(str(folder), job.name)
+    except Refused as refused:
+        record["reason"] = str(refused)
+    except Exception as error:  # a fault of the checker's own is told, and costs nobody else anything
+        record["state"] = "crashed"
+        record["reason"] = f"the checker broke, with {type(error).__name__}: {clean(str(error), 300)}; report this bug"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    record["checks"] = [_entry(item, results.get(item.id), record["reason"]) for item in checks]
+    record["diagnosis"] = _mistakes(record["checks"])
+    record["seconds"] = round(time.monotonic() - started, 3)
+    record["versions"] = versions()
+    record["seed"] = job.secret
+    return record
+
+
+def _judged(
+    job: Job, folder: Path, checks: Sequence[Check], results: dict[str, Result], until: float
+) -> tuple[State, str | None]:
+    server = _server(job.unsafe)
+    try:
+        subject = open_remote(server, folder, seconds=job.seconds)
+    except WorkerLost as lost:
+        return "crashed", f"while it was imported, {lost}"
+    except CannotJudgeError as error:
+        return "not loadable", _not_here(str(error))
+    except CheckFailure:
+        return "timed out", f"importing it takes more than {job.seconds:g} s"
+    try:
+        if "not in the subject's own folder" in subject.provenance:
+            return "not loadable", f"it is not judged{subject.provenance}"
+        return _asked(subject, job, checks, results, until)
+    finally:
+        subject.close()
+
+
+def _asked(
+    subject: RemoteSubject, job: Job, checks: Sequence[Check], results: dict[str, Result], until: float
+) -> tuple[State, str | None]:
+    # The wire keeps the time: a limit of our own could not end what runs elsewhere.
+    suite = Suite(subject, diagnose=job.diagnose)
+    for item in checks:
+        if time.monotonic() > until:
+            return "timed out", f"it was not done after {job.all_seconds:g} s"
+        subject.wire.refill()
+        try:
+            result = suite.result(item)
+        except WorkerLost:
+            result = None
+        if subject.lost is not None:  # what a check makes of a call that nobody answered says nothing
+            if result is not None and result.outcome != "passed":
+                results[item.id] = result
+            state: State = "timed out" if subject.restarts and "in time" in subject.lost else "crashed"
+            return state, f"during {item.id}, {subject.lost}"
+        if result is not None:
+            results[item.id] = result
+    return "judged", None
+
+
+def _not_here(reason: str) -> str:
+    """A missing ``cs336_basics`` is a part of the submission that was not handed in, no package to install."""
+    if "imports cs336_basics, which is not installed here" in reason:
+        return f"{reason.partition(',')[0]}, which was not handed in with it; no other one is judged in its place"
+    return clean(reason, 600)
+
+
+def _entry(item: Check, result: Result | None, reason: str | None) -> dict[str, Any]:
+    if result is None:
+        entry = Result(item, "skipped", message=reason or "").to_json() | {"outcome": NOT_JUDGED}
+    else:
+        entry = result.to_json()
+    return {**entry, "required": not item.advisory}
+
+
+def _mistakes(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The known mistakes that were found, each once."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in checks:
+        for defect in (each["diagnosis"] or {}).get("defects", []):
+            found.setdefault(defect["name"], {"check": each["id"], "task": each["task"], **defect})
+    return list(found.values())
+
+
+def _writeup(folder: Path) -> dict[str, Any] | None:
+    """How many numbers of the written answer are right; None when there is none. Read only, and for a while only."""
+    from cs336_harness.subject.time_limit import time_limit
+    from cs336_harness.writeup.questions import judge_file
+    from cs336_harness.writeup.summary import judgement_json
+
+    file = folder / "WRITEUP.md"
+    if not file.is_file() or file.stat().st_size > LONGEST_WRITEUP:
+        return None
+    summary: dict[str, Any] = {"passed": False, "right": 0, "asked": 0, "reason": None}
+    try:
+        with time_limit(WRITEUP_SECONDS):
+            judged = judge_file(file)
+            told = judgement_json(judged, "WRITEUP.md")
+    except Exception as error:
+        return {**summary, "reason": clean(str(error), 300)}
+    counts = told["summary"]
+    asked = counts["right"] + counts["wrong"] + counts["missing"]
+    return {**summary, "passed": judged.passed, "right": counts["right"], "asked": asked}
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """What a record was made with."""
+    import torch
+
+    found = {"python": platform.python_version(), "torch": torch.__version__, "system": platform.platform()}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        found["cs336-harness"] = importlib.metadata.version("cs336-harness")
+    return found

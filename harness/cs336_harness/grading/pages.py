@@ -1,0 +1,103 @@
+"""What is read of a batch: the class at a glance, a report for each student, a few lines for the terminal.
+
+Every text in them is somebody else's: templates escape all of it, and no page loads anything from anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from cs336_harness.checks.registry import TASKS
+from cs336_harness.grading.records import grades, write_whole
+from cs336_harness.grading.rubric import Rubric
+
+COMMONEST = 10
+STATES = ("judged", "crashed", "timed out", "not loadable", "refused")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    """A known mistake of the class, and whose it is."""
+
+    name: str
+    explanation: str
+    students: tuple[str, ...]
+
+
+def _templates(*, escape: bool) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("cs336_harness.grading"),
+        autoescape=escape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["points"] = lambda value: f"{value:.4g}"
+    environment.filters["words"] = lambda text: text.replace("_", " ")
+    environment.filters["inline"] = _inline
+    return environment
+
+
+def _inline(text: str) -> str:
+    """A text that Markdown shows as it is, in one line."""
+    return "".join(f"\\{each}" if each in "\\`*_{}[]<>#|!~" else each for each in " ".join(text.split()))
+
+
+def mistakes(records: Sequence[Mapping[str, Any]]) -> list[Mistake]:
+    """The known mistakes, the commonest first."""
+    whose: dict[str, list[str]] = {}
+    texts: dict[str, str] = {}
+    for record in records:
+        for mistake in record["diagnosis"]:
+            whose.setdefault(mistake["name"], []).append(record["name"])
+            texts[mistake["name"]] = str(mistake.get("explanation") or mistake.get("hint") or "")
+    return [
+        Mistake(name, texts[name], tuple(students))
+        for name, students in sorted(whose.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def write(out: Path, records: Sequence[Mapping[str, Any]], rubric: Rubric) -> None:
+    """Writes grades.csv, index.html and each student's report."""
+    write_whole(out / "grades.csv", grades(records))
+    page = _templates(escape=True)
+    plain = _templates(escape=False)
+    shown = page.get_template("class.html").render(
+        records=records, tasks=list(TASKS), mistakes=mistakes(records)[:COMMONEST], states=_states(records)
+    )
+    write_whole(out / "index.html", shown)
+    for record in records:
+        values = {"record": record, "visible": rubric.visible, "failed": _told(record)}
+        write_whole(out / "reports" / f"{record['name']}.html", page.get_template("student.html").render(values))
+        write_whole(out / "reports" / f"{record['name']}.md", plain.get_template("student.md").render(values))
+
+
+def _told(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The checks that a student is told of: what failed, not what only waits for it."""
+    return [each for each in record["checks"] if each["required"] and each["outcome"] in ("failed", "blank", "skipped")]
+
+
+def _states(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    counts = Counter(record["state"] for record in records)
+    return {state: counts[state] for state in STATES if counts[state]}
+
+
+def summary_lines(records: Sequence[Mapping[str, Any]], out: Path) -> Iterator[str]:
+    """What became of the class, for a terminal."""
+    states = ", ".join(f"{number} {state}" for state, number in _states(records).items())
+    passed = sum(record["passed"] for record in records)
+    yield f"{len(records)} submissions: {states}; {passed} passed everything that is required"
+    width = max(len(record["name"]) for record in records)
+    for record in sorted(records, key=lambda each: (each["state"] == "judged", each["name"])):
+        if record["state"] != "judged":
+            yield f"  {record['name']:<{width}}  {record['state']}: {' '.join(str(record['reason']).split())}"
+    for mistake in mistakes(records)[:3]:
+        count = len(mistake.students)
+        yield f"  {count} {'has' if count == 1 else 'have'} {mistake.name}"
+    yield f"wrote {out / 'grades.csv'}, {out / 'index.html'} and a record and a report for each"

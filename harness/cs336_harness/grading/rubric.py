@@ -1,0 +1,112 @@
+"""What a submission is worth: points by task and check, the written answer, late days, what students may see."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cs336_harness.checks import all_checks, find
+from cs336_harness.checks.registry import TASKS
+from cs336_harness.subject.failures import CannotJudgeError
+
+TASK_POINTS = 10.0
+VISIBLE = ("score", "tasks", "checks", "diagnosis", "hints", "writeup")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rubric:
+    """Points of each task, shared out evenly among its required checks; points of single checks beside them.
+
+    ``late_per_day`` is the part of the score that one day takes, down to ``late_least`` of it. ``visible`` is what a
+    student's report shows.
+    """
+
+    tasks: Mapping[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(TASKS, TASK_POINTS))
+    checks: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    writeup: float = 0.0
+    late_per_day: float = 0.0
+    late_least: float = 0.0
+    visible: tuple[str, ...] = VISIBLE
+
+    def max_score(self, checks: Sequence[Mapping[str, Any]]) -> float:
+        """Full marks for a record of these checks: what was not to be asked is worth nothing."""
+        most = sum(task["max_points"] for task in self.by_task(checks).values()) + self.writeup
+        ids = {each["id"] for each in checks}
+        return most + sum(points for prefix, points in self.checks.items() if ids & {item.id for item in find(prefix)})
+
+    def score(self, checks: Sequence[Mapping[str, Any]], writeup: Mapping[str, Any] | None, days: float) -> float:
+        """The points of a record's checks: only what was asked and passed counts, whatever kept the rest from it."""
+        total = sum(task["points"] for task in self.by_task(checks).values())
+        for prefix, points in self.checks.items():
+            wanted = {item.id for item in find(prefix)}
+            total += points * _part([each for each in checks if each["id"] in wanted])
+        if writeup is not None and writeup.get("asked"):
+            total += self.writeup * writeup["right"] / writeup["asked"]
+        return round(total * max(self.late_least, 1 - self.late_per_day * max(0.0, days)), 4)
+
+    def by_task(self, checks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """For each task: required checks, how many passed, points, and the most that they could be."""
+        tasks = {}
+        for task in TASKS:
+            required = [each for each in checks if each["task"] == task and each["required"]]
+            most = self.tasks.get(task, 0.0) if required else 0.0
+            tasks[task] = {
+                "required": len(required),
+                "passed": sum(each["outcome"] == "passed" for each in required),
+                "points": round(most * _part(required), 4),
+                "max_points": most,
+            }
+        return tasks
+
+
+def _part(required: Sequence[Mapping[str, Any]]) -> float:
+    return sum(each["outcome"] == "passed" for each in required) / len(required) if required else 0.0
+
+
+def read(path: Path) -> Rubric:
+    """A rubric from a TOML file. :class:`CannotJudgeError` says what in it is no rubric."""
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CannotJudgeError(f"--rubric {path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise CannotJudgeError(f"--rubric {path} is no TOML: {error}") from None
+
+    def table(name: str) -> dict[str, Any]:
+        value = given.pop(name, {})
+        if not isinstance(value, dict):
+            raise CannotJudgeError(f"--rubric {path}: [{name}] must be a table")
+        return value
+
+    def points(name: str, values: Mapping[str, Any], known: Any) -> dict[str, float]:
+        for key, value in values.items():
+            if not known(key):
+                raise CannotJudgeError(f"--rubric {path}: [{name}] names {key}, which there is not")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+                raise CannotJudgeError(f"--rubric {path}: {key} = {value!r} is no number of points")
+        return {key: float(value) for key, value in values.items()}
+
+    all_checks()
+    tasks = points("tasks", table("tasks"), TASKS.__contains__)
+    checks = points("checks", table("checks"), lambda key: bool(find(key)))
+    writeup = points("writeup", table("writeup"), {"points"}.__contains__)
+    late = points("late", table("late"), {"per_day", "least"}.__contains__)
+    visible = table("students").get("see", list(VISIBLE))
+    if not isinstance(visible, list) or not set(visible) <= set(VISIBLE):
+        raise CannotJudgeError(f"--rubric {path}: [students] see is a list of {', '.join(VISIBLE)}")
+    if given:
+        raise CannotJudgeError(f"--rubric {path}: no such table: {next(iter(given))}")
+    rubric = Rubric(
+        tasks or dict.fromkeys(TASKS, TASK_POINTS),
+        checks,
+        writeup.get("points", 0.0),
+        late.get("per_day", 0.0),
+        late.get("least", 0.0),
+        tuple(visible),
+    )
+    if not any((*rubric.tasks.values(), *rubric.checks.values(), rubric.writeup)):
+        raise CannotJudgeError(f"--rubric {path} gives no points for anything")
+    return rubric

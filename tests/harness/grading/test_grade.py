@@ -1,0 +1,218 @@
+"""`cs336 grade`: always a record, a row and a report for each, which no text of somebody else can break."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attacks import RIGHT, WRONG
+
+from cs336_harness.grading import batch, exports, intake, pages, sandbox
+from cs336_harness.grading.batch import Settings
+from cs336_harness.grading.rubric import Rubric, read
+from cs336_harness.subject.failures import CannotJudgeError
+
+CHECKS = ("components.linear", "components.silu", "tying.one_parameter")
+KEYS = {
+    "name",
+    "state",
+    "passed",
+    "score",
+    "max_score",
+    "tasks",
+    "checks",
+    "diagnosis",
+    "writeup",
+    "seconds",
+    "versions",
+    "seed",
+}
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shut_in(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if not sandbox.tried(sandbox.Reach(("/usr",), (), str(tmp_path_factory.mktemp("scratch")))).enough:
+        pytest.skip("submissions cannot be shut in here")
+
+
+@pytest.fixture(scope="module")
+def students(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("class")
+    broken = f"def run_silu(in_features):\n    raise ValueError('{EVIL} | *x*')\n"
+    for name, text in {
+        "ann": RIGHT,
+        "bob": WRONG,
+        f"{EVIL}": f"{RIGHT}\n\n{broken}",
+        "=cmd()": "import nothing_of_that_name",
+        "eve": "import os; os._exit(0)",
+    }.items():
+        (folder / name).mkdir()
+        (folder / name / "adapters.py").write_text(text)
+    (folder / "notes.txt").write_text("not a submission")
+    (folder / ".hidden").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def out(students: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graded") / "out"
+    graded(students, folder)
+    return folder
+
+
+def graded(students: Path, out: Path, **settings: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    done: list[str] = []
+    with_checks = Settings(**{"checks": CHECKS, **settings})
+    records = batch.grade(intake.submissions(students), out, with_checks, lambda name, _: done.append(name))
+    pages.write(out, records, with_checks.rubric)
+    return records, done
+
+
+def record(out: Path, name: str) -> dict[str, Any]:
+    return json.loads((out / "records" / f"{name}.json").read_text())
+
+
+def test_every_submission_has_a_whole_record(out: Path) -> None:
+    names = {path.stem for path in (out / "records").iterdir()}
+    assert len(names) == 5
+    assert all(set(record(out, name)) >= KEYS for name in names)
+    states = {name: record(out, name)["state"] for name in names}
+    assert states["ann"] == states["bob"] == "judged"
+    assert states["eve"] == "crashed"
+    assert states["_cmd__"] == "not loadable"
+
+
+def test_full_marks_are_for_everything_passed(out: Path) -> None:
+    ann, bob = record(out, "ann"), record(out, "bob")
+    assert ann["passed"]
+    assert ann["score"] == ann["max_score"] > 0
+    assert not bob["passed"]
+    assert bob["score"] < bob["max_score"]
+    assert bob["tasks"]["linear"]["points"] == 0
+
+
+def test_the_table_has_a_row_for_each_and_no_formula(out: Path) -> None:
+    rows = list(csv.DictReader((out / "grades.csv").open()))
+    assert len(rows) == 5
+    assert not any(value.startswith(("=", "+", "-", "@")) for row in rows for value in row.values())
+
+
+class Page(HTMLParser):
+    """Tags, and what they load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loads += [value or "" for name, value in attributes if name in ("src", "href", "onerror")]
+
+
+def test_pages_load_nothing_and_show_foreign_text_as_text(out: Path) -> None:
+    for path in [out / "index.html", *(out / "reports").glob("*.html")]:
+        page = Page()
+        page.feed(path.read_text())
+        assert "img" not in page.tags
+        assert all(each.startswith("reports/") for each in page.loads)
+    shown = "".join(path.read_text() for path in (out / "reports").glob("*.html"))
+    assert "&lt;img src=x" in shown
+
+
+def test_markdown_reports_show_foreign_text_as_text(out: Path) -> None:
+    texts = [path.read_text() for path in (out / "reports").glob("*.md")]
+    assert any("\\<img src=x" in text for text in texts)
+    assert not any("<img" in text.replace("\\<img", "") for text in texts)
+
+
+def test_a_second_run_keeps_what_is_still_so_and_takes_a_new_rubric(out: Path, students: Path) -> None:
+    before = record(out, "ann")
+    half = Rubric(tasks={"linear": 4.0})
+    graded(students, out, rubric=half)
+    after = record(out, "ann")
+    assert after["seconds"] == before["seconds"]
+    assert after["max_score"] == 4
+    (students / "ann" / "note.py").write_text("")
+    graded(students, out)
+    assert record(out, "ann")["digest"] != before["digest"]
+    assert record(out, "bob")["seed"] == before["seed"]
+
+
+def test_late_days_cost_what_the_rubric_says(out: Path, students: Path) -> None:
+    rubric = Rubric(tasks={"linear": 10.0}, late_per_day=0.25, late_least=0.4)
+    for days, score in ((1.0, 7.5), (3.0, 4.0)):
+        graded(students, out, rubric=rubric, late={"ann": days})
+        assert record(out, "ann")["score"] == score
+
+
+def test_exports_are_what_the_services_read(out: Path) -> None:
+    told = exports.gradescope(record(out, "bob"), Rubric())
+    assert set(told) == {"score", "output", "output_format", "visibility", "tests"}
+    assert all(set(each) == {"name", "score", "max_score", "status", "output", "visibility"} for each in told["tests"])
+    linear = next(each for each in told["tests"] if each["name"] == "linear")
+    assert linear["status"] == "failed"
+    assert "components.linear" in linear["output"]
+    told = exports.classroom(record(out, "ann"))
+    assert (told["version"], told["status"]) == (1, "pass")
+    assert exports.classroom(record(out, "eve"))["status"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tasks]\nlinera = 3", "linera"),
+        ("[tasks]\nlinear = 'x'", "number of points"),
+        ("[checks]\n'nothing' = 3", "nothing"),
+        ("[students]\nsee = ['all']", "see is a list"),
+        ("x = 1", "no such table"),
+        ("[tasks", "no TOML"),
+        ("[tasks]\nlinear = 0", "no points"),
+    ],
+)
+def test_a_rubric_that_is_none_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "rubric.toml").write_text(text)
+    with pytest.raises(CannotJudgeError, match=said) as error:
+        read(tmp_path / "rubric.toml")
+    assert "\n" not in str(error.value)
+
+
+def test_the_rubric_of_the_page_is_one() -> None:
+    rubric = read(Path(__file__).parents[3] / "docs" / "grading" / "rubric.toml")
+    assert rubric.writeup == 10
+
+
+def test_a_folder_that_holds_other_files_is_left_alone(students: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(CannotJudgeError, match=r"thesis\.tex"):
+        graded(students, tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def test_one_submission_is_no_class(students: Path) -> None:
+    with pytest.raises(CannotJudgeError, match="is one submission"):
+        intake.submissions(students / "ann")
+
+
+def test_two_of_one_name_have_two_records(tmp_path: Path) -> None:
+    for name in ("ann", "Ann.", "a/nn".replace("/", "*"), "a?nn"):
+        (tmp_path / name).mkdir()
+    names = [each.name for each in intake.submissions(tmp_path)]
+    assert len({name.lower() for name in names}) == 4
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_summary(students: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from cs336_harness.cli import main; main()", "grade", str(students)]
+    command += ["--out", str(tmp_path / "out"), "-k", "linear", "--gradescope", "--classroom"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "5 submissions: 3 judged, 1 crashed, 1 not loadable; 2 passed everything that is required" in done.stdout
+    assert "nothing_of_that_name" in done.stdout
+    assert (tmp_path / "out" / "gradescope" / "ann.json").is_file()
