@@ -527,7 +527,7 @@ for _name, _attempt in {
     "lowers others' limits": "import resource\nresource.prlimit(os.getppid() or 4194303, resource.RLIMIT_CPU, (1, 1))",
     "a file without end": "with open(os.path.join(os.environ['TMPDIR'], 'x'), 'wb') as file:\n    for _ in range(200):\n        file.write(bytes(1 << 20))",
     "files without end": "kept = [open(os.path.join(os.environ['TMPDIR'], str(i)), 'w') for i in range(2000)]",
-    "memory without end": "kept = [bytearray(1 << 28) for _ in range(64)]",
+    "memory without end": "kept = [bytearray(1 << 33)]",
 }.items():
     tries("hurt", _name, _attempt)
 bank(

@@ -67,7 +67,7 @@ def judge(job: Job) -> dict[str, Any]:
         inside, record["digest"] = intake.take_in(Path(job.path), folder)
         record["writeup"] = _writeup(inside)
         with hidden_by(job.secret):
-            state, reason = _judged(job, inside, checks, results, started + job.all_seconds)
+            state, reason = _judged(job, inside, checks, results)
         record["state"], record["reason"] = state, reason and reason.replace(str(folder), job.name)
     except Refused as refused:
         record["reason"] = str(refused)
@@ -84,10 +84,9 @@ def judge(job: Job) -> dict[str, Any]:
     return record
 
 
-def _judged(
-    job: Job, folder: Path, checks: Sequence[Check], results: dict[str, Result], until: float
-) -> tuple[State, str | None]:
+def _judged(job: Job, folder: Path, checks: Sequence[Check], results: dict[str, Result]) -> tuple[State, str | None]:
     server = _server(job.unsafe)
+    until = time.monotonic() + job.all_seconds
     try:
         subject = open_remote(server, folder, seconds=job.seconds)
     except WorkerLost as lost:

@@ -28,11 +28,14 @@ def job(path: Path, checks: tuple[str, ...] = ASKED) -> Job:
 def _shut_in(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     if not sandbox.tried(sandbox.Reach(("/usr",), (), str(tmp_path_factory.mktemp("scratch")))).enough:
         pytest.skip("submissions cannot be shut in here")
+    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("tmp"))  # nobody else's files are there
     yield
     server = _server(False)
     server.close()
     _server.cache_clear()
     assert not os.path.exists(f"/proc/{server._process.pid}")
+    assert os.listdir(tempfile.tempdir) == []
+    tempfile.tempdir = before
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +58,8 @@ def alone(innocent: Path) -> str:
 
 
 def left_behind() -> set[str]:
-    found = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(("cs336-sub", "cs336-attack"))}
-    return found | {name for name in os.listdir("/dev/shm") if "cs336" in name}
+    places = (tempfile.gettempdir(), "/dev/shm", "/usr/lib")
+    return {f"{place}/{name}" for place in places for name in os.listdir(place) if "cs336" in name}
 
 
 def descendants() -> set[int]:
