@@ -1,0 +1,96 @@
+"""What shuts a submission in holds layer by layer, and without it nothing is graded."""
+
+import dataclasses
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from attacks import ASKED, ATTACKS, RIGHT, Attack
+
+from cs336_harness.grading import batch, intake, judging, processes, sandbox, syscalls
+from cs336_harness.grading.batch import Settings
+from cs336_harness.grading.judging import Job, judge
+from cs336_harness.grading.processes import ForkServer
+from cs336_harness.subject.failures import CannotJudgeError
+
+WITHOUT_NAMESPACES = sandbox.Layers(namespaces=False, landlock=True, seccomp=True)
+AGAINST_ALL = [attack for attack in ATTACKS if attack.kind in ("hurt", "spy") and attack.wanted == (("judged", True),)]
+
+
+@pytest.fixture(scope="module")
+def landlocked() -> Generator[ForkServer]:
+    """A fork server as in a container, which may make no namespaces."""
+    if sandbox.landlock_version() < 1:
+        pytest.skip("this kernel has no Landlock")
+    with ForkServer(unsafe=True) as server:
+        server.layers = WITHOUT_NAMESPACES
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", AGAINST_ALL, ids=lambda attack: f"{attack.kind}: {attack.name}")
+def test_landlock_and_the_filter_hold_alone(
+    attack: Attack, landlocked: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "_server", lambda unsafe: landlocked)
+    attack.write(tmp_path / "attack")
+    record = judge(Job("x", str(tmp_path / "attack"), None, 10, 60, checks=ASKED[:4], diagnose=False))
+    failing = {each["id"]: each["message"] for each in record["checks"] if each["outcome"] != "passed"}
+    assert (record["state"], failing) == ("judged", {}), record["reason"]
+
+
+def test_a_layer_is_enough_only_with_the_filter() -> None:
+    there = {
+        layers: layers.enough
+        for layers in (sandbox.Layers(a, b, c) for a in (True, False) for b in (True, False) for c in (True, False))
+    }
+    assert [str(layers) for layers, enough in there.items() if enough] == [
+        "namespaces, landlock, seccomp",
+        "namespaces, seccomp",
+        "landlock, seccomp",
+    ]
+
+
+def test_without_a_sandbox_nothing_is_graded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "tried", lambda reach: sandbox.NOTHING)
+    with pytest.raises(CannotJudgeError, match="--unsafe") as error:
+        processes.require_sandbox()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("machine", sorted(syscalls.ARCHITECTURES))
+def test_the_filter_is_whole_on_every_machine(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syscalls.platform, "machine", lambda: machine)
+    steps = syscalls.program()
+    assert len(steps) % 8 == 0
+    assert len(steps) // 8 < 4096
+    column, _ = syscalls.ARCHITECTURES[machine]
+    numbers = [each[column] for each in syscalls.NUMBERS.values() if each[column] is not None]
+    assert len(numbers) == len(set(numbers)) > 60
+
+
+def fragile(job: Job) -> dict:
+    """A judge that ends its own process at the first sight of ann, as one that runs out of memory does."""
+    seen = Path(job.path).parents[1] / "seen"
+    if job.name == "ann" and not seen.exists():
+        seen.touch()
+        os._exit(9)
+    return {"name": job.name, "state": "judged", "reason": None, "checks": [], "diagnosis": [], "writeup": None}
+
+
+def test_a_checker_that_is_lost_costs_a_second_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ann", "bob"):
+        (tmp_path / "class" / name).mkdir(parents=True)
+        (tmp_path / "class" / name / "adapters.py").write_text(RIGHT)
+    monkeypatch.setattr(batch, "judge", fragile)
+    records = batch.grade(
+        intake.submissions(tmp_path / "class"), tmp_path / "out", Settings(jobs=2), lambda name, record: None
+    )
+    assert {record["name"]: record["state"] for record in records} == {"ann": "judged", "bob": "judged"}
+    assert (tmp_path / "seen").exists()
+
+
+def test_job_and_record_travel_as_plain_values() -> None:
+    job = Job("x", "/nowhere", "secret")
+    assert all(type(value) in (str, float, bool, tuple, type(None)) for value in dataclasses.asdict(job).values())
