@@ -27,6 +27,12 @@ def check(
     ] = 30,
     total_timeout: Annotated[float, typer.Option(help="Seconds that the whole run may take.", min=0.1)] = 600,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check.")] = False,
+    isolated: Annotated[
+        bool, typer.Option("--isolated", help="Judge somebody else's code: it reaches nothing but a copy of itself.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="A required check that was skipped is not exit status 0.")
+    ] = False,
     show_output: Annotated[bool, typer.Option("--show-output", "-s", help="Show what the decoder prints.")] = False,
 ) -> None:
     """Judge a decoder: what is wrong, where, and which known mistake it is.
@@ -53,9 +59,15 @@ def check(
         if plots is not None:
             require_plots(plots)
         checks = select(keyword)
-        trial = opened.enter_context(
-            Trial(path, checks, diagnose=diagnosis, timeout=timeout, total=total_timeout, show_output=show_output)
-        )
+        if isolated:
+            from cs336_harness.grading.isolated import IsolatedTrial
+
+            made = IsolatedTrial(path, checks, diagnose=diagnosis, timeout=timeout, total=total_timeout)
+        else:
+            made = Trial(
+                path, checks, diagnose=diagnosis, timeout=timeout, total=total_timeout, show_output=show_output
+            )
+        trial = opened.enter_context(made)
         line = f"judging {trial.name}{trial.provenance}"
         console.print(line, markup=False, highlight=False, style="bold")
         started = time.perf_counter()
@@ -65,19 +77,25 @@ def check(
         seconds = time.perf_counter() - started
         results, not_run = trial.results, trial.not_run
         wrong = bool(not_run) or any(result.stops_exit_zero for result in results)
-        closing = drills.lines(trial.root, trial.drills) if keyword is None and not wrong else []
+        mine = isinstance(trial, Trial)  # drills are run as one's own code
+        closing = drills.lines(trial.root, trial.drills) if mine and keyword is None and not wrong else []
+    if json is not None:
+        data = report.to_json(
+            trial.name, results, provenance=trial.provenance, cut_short=trial.cut_short, not_run=not_run
+        )
+        report.write_json(data, json)
     missing = report.missing_line(not_run, trial.cut_short)
     console.print()
     report.print_report(console, results, seconds, verbose=verbose, hint=hint, root=trial.root, missing=missing)
     for line in closing:
         console.print(line, markup=False, highlight=False)
-    if json is not None:
-        data = report.to_json(trial.name, results, cut_short=trial.cut_short, not_run=not_run)
-        report.write_json(data, json)
     if plots is not None:
         for file in report.write_plots(results, plots):
             console.print(f"wrote {file}", markup=False, highlight=False)
     hidden = report.hidden_output_line(trial.hidden_lines)
     if hidden is not None:
         console.print(hidden, markup=False, highlight=False, style="dim")
-    raise typer.Exit(1 if wrong else 0)
+    skipped = strict and any(result.outcome == "skipped" and not result.check.advisory for result in results)
+    if skipped:
+        console.print("--strict: required checks were skipped", markup=False, highlight=False)
+    raise typer.Exit(1 if wrong or skipped else 0)

@@ -18,11 +18,13 @@ from typing import Any, Literal
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.grading import intake
 from cs336_harness.grading.intake import Refused
+from cs336_harness.grading.isolated import asked
 from cs336_harness.grading.processes import ForkServer, open_remote
 from cs336_harness.grading.remote import RemoteSubject, WorkerLost
 from cs336_harness.reference.hidden_inputs import hidden_by
-from cs336_harness.subject.failures import CannotJudgeError, CheckFailure
+from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.text import clean
+from cs336_harness.subject.time_limit import Clock, TimeUp
 from cs336_harness.verdict.suite import Result, Suite
 
 State = Literal["judged", "crashed", "timed out", "not loadable", "refused"]
@@ -93,7 +95,7 @@ def _judged(job: Job, folder: Path, checks: Sequence[Check], results: dict[str, 
         return "crashed", f"while it was imported, {lost}"
     except CannotJudgeError as error:
         return "not loadable", _not_here(str(error))
-    except CheckFailure:
+    except TimeUp:
         return "timed out", f"importing it takes more than {job.seconds:g} s"
     try:
         if "not in the subject's own folder" in subject.provenance:
@@ -111,18 +113,12 @@ def _asked(
     for item in checks:
         if time.monotonic() > until:
             return "timed out", f"it was not done after {job.all_seconds:g} s"
-        subject.wire.refill()
-        try:
-            result = suite.result(item)
-        except WorkerLost:
-            result = None
-        if subject.lost is not None:  # what a check makes of a call that nobody answered says nothing
-            if result is not None and result.outcome != "passed":
-                results[item.id] = result
-            state: State = "timed out" if subject.restarts and "in time" in subject.lost else "crashed"
-            return state, f"during {item.id}, {subject.lost}"
+        result = asked(suite, subject, item)
         if result is not None:
             results[item.id] = result
+        if subject.lost is not None:
+            state: State = "timed out" if subject.restarts and "in time" in subject.lost else "crashed"
+            return state, f"during {item.id}, {subject.lost}"
     return "judged", None
 
 
@@ -152,7 +148,6 @@ def _mistakes(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _writeup(folder: Path) -> dict[str, Any] | None:
     """How many numbers of the written answer are right; None when there is none. Read only, and for a while only."""
-    from cs336_harness.subject.time_limit import time_limit
     from cs336_harness.writeup.questions import judge_file
     from cs336_harness.writeup.summary import judgement_json
 
@@ -161,10 +156,10 @@ def _writeup(folder: Path) -> dict[str, Any] | None:
         return None
     summary: dict[str, Any] = {"passed": False, "right": 0, "asked": 0, "reason": None}
     try:
-        with time_limit(WRITEUP_SECONDS):
+        with Clock(WRITEUP_SECONDS).running("reading the written answer"):
             judged = judge_file(file)
             told = judgement_json(judged, "WRITEUP.md")
-    except Exception as error:
+    except (Exception, TimeUp) as error:
         return {**summary, "reason": clean(str(error), 300)}
     counts = told["summary"]
     asked = counts["right"] + counts["wrong"] + counts["missing"]

@@ -43,6 +43,7 @@ from cs336_harness.subject.failures import (
     explained_by,
 )
 from cs336_harness.subject.text import clean
+from cs336_harness.subject.time_limit import TimeUp
 
 STATES = ("absent", "blank", "filled")
 MOST_LINES = 10**6
@@ -85,11 +86,11 @@ class Wire:
         self._connection = connection
         self._end = end
         self._lost: str | None = None
-        self._left = self._seconds = seconds
+        self._left = self.seconds = seconds
 
     def refill(self) -> None:
         """Lets the process be waited for as long again: something else is asked now."""
-        self._left = self._seconds
+        self._left = self.seconds
 
     @property
     def lost(self) -> str | None:
@@ -107,7 +108,7 @@ class Wire:
             answer = frames.receive(self._connection, started + self._left)
         except TimeoutError:
             self.close("it did not answer in time")
-            raise TimeoutError(f"still running after {self._seconds:g} s: an endless loop?") from None
+            raise
         except frames.BrokenFrame as broken:
             self.lose(str(broken))
         except OSError:
@@ -210,9 +211,11 @@ class RemoteSubject(Subject):
         released, self._released = self._released, []
         try:
             answer = self.wire.ask(ask=ask, seed=_seed(), released=released, **(request or {}), **more)
-        except TimeoutError as error:
+        except TimeoutError:
+            up = TimeUp(self.wire.seconds)
+            up.what, up.entry_point = what, evidence.entry_point
             self._start_again()
-            raise self._failure(what, error, evidence) from error
+            raise up from None
         self._note(answer)
         if changes is not None and isinstance(answer.get("after"), dict):
             _take_over(changes, answer["after"])
@@ -229,8 +232,8 @@ class RemoteSubject(Subject):
         self.wire = self._connect()
         try:
             self.open(self.path)
-        except CheckFailure as failure:  # it does not even load in time now
-            self.wire.close(failure.message)
+        except TimeUp:  # it does not even load in time now
+            self.wire.close("it did not load in time again")
 
     def release(self, number: int) -> None:
         """A model is no longer needed; said with the next request."""

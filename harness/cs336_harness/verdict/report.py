@@ -32,15 +32,22 @@ STYLES = {
 
 
 def to_json(
-    subject: str, results: Sequence[Result], *, cut_short: str | None = None, not_run: Sequence[str] = ()
+    subject: str,
+    results: Sequence[Result],
+    *,
+    provenance: str = "",
+    cut_short: str | None = None,
+    not_run: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The result for a program; the shape is that of docs/DESIGN.md, "Outcomes and exit status".
 
-    Where the run was cut short, the ids of the checks that have no result come with the reason.
+    ``provenance`` says where ``cs336_basics`` came from. Where the run was cut short, the ids of the checks that have
+    no result come with the reason.
     """
     missing = {"cut_short": cut_short, "not_run": list(not_run)} if not_run else {}
     return {
         "subject": subject,
+        "provenance": provenance.removeprefix(", with "),
         "summary": summary(results),
         "checks": [result.to_json() for result in results],
         **missing,
