@@ -26,7 +26,7 @@ from cs336_harness.checks import all_checks
 from cs336_harness.defects import Defect, contradiction, real_defects, subject_of
 from cs336_harness.diagnosis import Probe, diagnose_check
 from cs336_harness.diagnosis.localising import locate
-from cs336_harness.diagnosis.matching import match
+from cs336_harness.diagnosis.matching import match, match_pair
 from cs336_harness.diagnosis.observing import expected_of, same
 from cs336_harness.diagnosis.programs import EVERY, can_show, program
 from cs336_harness.subject.calling import Subject
@@ -75,9 +75,11 @@ def black_box() -> None:
 def correct_decoders() -> None:
     """Names given to what is right."""
     false = 0
-    for name, variation in {**VARIATIONS, **COVERING}.items():
-        probe = Probe(Subject(VariationAdapters(variation), name))
-        false += sum(match(probe, program_name) is not None for program_name in EVERY)
+    for title, variation in {**VARIATIONS, **COVERING}.items():
+        probe = Probe(Subject(VariationAdapters(variation), title))
+        false += sum(
+            (match(probe, program_name) or match_pair(probe, program_name)) is not None for program_name in EVERY
+        )
     print(f"correct variations: {len(VARIATIONS) + len(COVERING)}; named {false}")
 
 

@@ -17,8 +17,9 @@ from cs336_harness.contract import MODEL_ENTRY_POINTS
 from cs336_harness.defects import all_defects, subject_of
 from cs336_harness.diagnosis import Diagnosis, Probe, diagnose_check, diagnosing
 from cs336_harness.diagnosis.localising import locate
-from cs336_harness.diagnosis.matching import match
+from cs336_harness.diagnosis.matching import match, match_pair
 from cs336_harness.diagnosis.programs import EVERY, program, programs_for
+from cs336_harness.diagnosis.readings import reading_of
 from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.snippets import CODES
 from cs336_harness.reference.oracle_adapters import OracleAdapters
@@ -50,13 +51,15 @@ def known(*names: str) -> Subject:
 def test_a_correct_decoder_differs_from_the_oracle_in_no_experiment(name: str) -> None:
     probe = Probe(Subject(VariationAdapters(COVERING[name]), name))
     assert [e.name for program_name in EVERY for e in probe.differing(program_name)] == []
+    assert [reading_of(probe.subject, name) for name in EVERY] == [None] * len(EVERY)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_no_correct_variation_is_named(name: str) -> None:
     probe = Probe(Subject(VariationAdapters(VARIATIONS[name]), name))
-    assert [match(probe, program_name) for program_name in EVERY] == [None] * len(EVERY)
+    assert [match(probe, name) or match_pair(probe, name) for name in EVERY] == [None] * len(EVERY)
+    assert [reading_of(probe.subject, name) for name in EVERY] == [None] * len(EVERY)
 
 
 def test_a_learner_reads_what_is_wrong_where_the_evidence_and_a_hint() -> None:
@@ -67,7 +70,7 @@ def test_a_learner_reads_what_is_wrong_where_the_evidence_and_a_hint() -> None:
         " [causal-mask-off-by-one]"
     )
     assert lines[1] == "where: mask (certain)"
-    assert lines[2].startswith("evidence: agrees for a single token")
+    assert lines[2].startswith("why there: one token alone is right, several are wrong")
     assert lines[2].endswith("position 0 notices a change at position 1, which comes later")
     assert "hint: Which diagonal does your triangle start on? Position 0 must see itself and nothing more." in lines
     assert [line for line in found.lines(hint=True) if line.startswith("  1. ")]
@@ -136,7 +139,7 @@ def test_the_same_mistake_is_told_once() -> None:
     subject = known("causal-mask-missing")
     diagnosis(subject, "components.multihead_self_attention")
     again = diagnosis(subject, "information_flow.prefix_equivalence[short]")
-    assert again.lines() == ["the same mistake as in components.multihead_self_attention: causal-mask-missing"]
+    assert again.lines() == ["the same as in components.multihead_self_attention: causal-mask-missing"]
 
 
 @pytest.mark.parametrize("name", ["rope-half-split-pairs", "norm-in-bfloat16"])

@@ -11,14 +11,16 @@ from collections.abc import Generator
 from cs336_harness.checks import Check
 from cs336_harness.defects import Defect, contradiction
 from cs336_harness.defects.defect import subject_of
-from cs336_harness.diagnosis.localising import Located, locate
-from cs336_harness.diagnosis.matching import Match, Probe, match
-from cs336_harness.diagnosis.programs import programs_for, reaches
+from cs336_harness.diagnosis.kept import kept
+from cs336_harness.diagnosis.localising import locate
+from cs336_harness.diagnosis.matching import Match, Probe, match, match_pair
+from cs336_harness.diagnosis.programs import QUICK, can_show, program, programs_for, reaches
+from cs336_harness.diagnosis.readings import reading_of
 from cs336_harness.diagnosis.replaying import reproduced
 from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.wording import Diagnosis
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.subject.failures import CheckFailure, WrongShape
 
 RAISES = "CS336_HARNESS_RAISES"
 """An environment variable. Where it is set, as under the harness's own tests, an exception in a diagnosis is raised."""
@@ -26,12 +28,14 @@ RAISES = "CS336_HARNESS_RAISES"
 
 @contextlib.contextmanager
 def _failure_not_hidden() -> Generator[None]:
-    """A diagnosis that breaks must not hide the failure that it was to explain."""
+    """A diagnosis that breaks must not hide the failure that it was to explain. What it found out is kept."""
     try:
         yield
     except Exception:
         if RAISES in os.environ:
             raise
+    finally:
+        kept().save()
 
 
 @functools.lru_cache(maxsize=4)
@@ -41,22 +45,42 @@ def probe_of(subject: Subject) -> Probe:
 
 
 def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pairs: bool = True) -> Diagnosis | None:
-    """What the failure of a check comes from; None when none of the experiments shows anything."""
-    probe = probe_of(subject)
+    """What the failure of a check comes from; None when none of the experiments shows anything.
+
+    A failure that explains itself (a shape, an exception, a missing key) may have a name, but is not searched for one.
+    """
+    probe, explained = probe_of(subject), explains_itself(failure)
     with _failure_not_hidden():
         unnamed: list[str] = []
         for name in programs_for(check):
             if not probe.differing(name):
                 continue
-            found = match(probe, name, pairs=False) or _beside_those_already_named(probe, name)
-            found = found or (match(probe, name) if pairs and not unnamed else None)
+            found = match(probe, name) or _beside_those_already_named(probe, name)
+            if found is None and pairs and not unnamed and not explained:
+                found = _pair(probe, name)
             if found is not None and _makes_fail(found, check, failure):
                 return _named(probe, name, check, found)
             unnamed.append(name)
-        located = locate(probe, unnamed[0]) if unnamed else None
-        if located is not None:
-            return _unnamed(probe, unnamed[0], check, failure, located)
+        if unnamed and not explained:
+            return _unnamed(probe, unnamed[0], check, failure)
     return None
+
+
+SECONDS_WITH_A_READING, SECONDS_WITHOUT = 0.5, 4.0
+"""CPU seconds for the search of two mistakes at once: a reading says more than most pairs would."""
+
+
+def _pair(probe: Probe, name: str) -> Match | None:
+    """Two mistakes at once; not searched for again behind a reading that was told already."""
+    read = probe.reading(name)
+    if read is not None and read.text in probe.told:
+        return None
+    return match_pair(probe, name, SECONDS_WITHOUT if read is None else SECONDS_WITH_A_READING)
+
+
+def explains_itself(failure: CheckFailure) -> bool:
+    """Whether a failure is about the contract: the call raised, or returned something of another kind or shape."""
+    return failure.__cause__ is not None or isinstance(failure, WrongShape)
 
 
 def diagnose_blocked(subject: Subject, check: Check, failure: CheckFailure) -> Diagnosis | None:
@@ -74,13 +98,13 @@ def diagnose_blocked(subject: Subject, check: Check, failure: CheckFailure) -> D
         left = next((e for e in probe.deciding(name) if not probe.fits([e], *own)), None)
         if left is None:
             return None
-        found = match(probe, name, given=own) or match(probe, name, pairs=False)
+        found = match(probe, name, given=own) or match(probe, name)
         if found is not None and not set(found.defects) & set(own) and _makes_fail(found, check, failure):
             return _named(probe, name, check, found)
         if found is None and not reproduced(check, failure, own):
             beside = " and ".join(defect.name for defect in own)
             return Diagnosis(
-                str(left.place), "likely", evidence=[f"{beside} alone does not give this; differs {left.what}"]
+                str(left.place), "likely", evidence=[f"{beside} alone does not give this; wrong {left.what}"]
             )
     return None
 
@@ -132,23 +156,57 @@ def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
         probe.named.setdefault(defect, check.id)
     places = list(dict.fromkeys(str(defect.place) for defect in found.defects))
     located = locate(probe, name)
-    single = len(found.defects) == 1 or found.together
+    told_before = known[-1] if all(known) else None
+    doubt = None if told_before is not None else _doubt(probe, name, found)
+    alone = found.together or len(found.defects) == 1
     return Diagnosis(
         where=" and ".join(places) if found.together else places[0],
-        confidence="certain" if single or len(places) == 1 else "likely",
+        confidence="certain" if alone and doubt is None else "likely",
         defects=found.defects,
         together=found.together,
-        told_before=known[-1] if all(known) else None,
+        told_before=told_before,
+        reading=doubt or "",
         evidence=[] if located is None else located.evidence,
         reproducer=reproducer(probe, name),
     )
 
 
-def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure, located: Located) -> Diagnosis | None:
-    """The place alone. A message that states a broken promise or an exception says more than a place would."""
+def _doubt(probe: Probe, name: str, found: Match) -> str | None:
+    """What speaks against a name: a reading that it does not give, or a component that it would break and is right."""
+    named = found.defects if found.together else found.defects[:1]
+    if all(experiment.decisive for experiment in probe.deciding(name)):
+        return "numbers that change from call to call fit more than one mistake"
+    read, right = probe.reading(name), reading_of(subject_of(*named), name)
+    if read is not None and not read.vague and (right is None or right.place is not read.place):
+        return read.text
+    spared = [
+        component
+        for component in QUICK
+        if component != name
+        and not probe.differing(component)
+        and all(not probe.see(experiment).absent for experiment in program(component))
+        and any(can_show(defect, component) and not probe.fits(list(program(component)), defect) for defect in named)
+    ]
+    return f"{spared[0]} alone is right, so the mistake is made only around it" if spared else None
+
+
+def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Diagnosis | None:
+    """A reading, or the place alone where numbers differ. A message that states a broken promise says more."""
+    read, located = probe.reading(name), locate(probe, name)
+    if located is None or (read is None and failure.evidence.error_in_noise is None):
+        return None
+    if read is not None and not located.certainly_flow(read.place):
+        return Diagnosis(
+            where=str(read.place),
+            confidence="measured" if not read.vague else "likely",
+            told_before=None if read.vague else probe.first_told(read, check.id),
+            reading=read.text,
+            table=list(read.table),
+            evidence=located.evidence,
+            reproducer=reproducer(probe, name),
+        )
     if failure.evidence.error_in_noise is None:
-        stated = failure.__cause__ is not None or check.group in ("tying", "configuration", "accounting")
-        return None if stated else Diagnosis(where=str(located.place), confidence=located.confidence)
+        return None
     return Diagnosis(
         where=str(located.place),
         confidence=located.confidence,

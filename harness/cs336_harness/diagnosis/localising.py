@@ -16,7 +16,7 @@ from torch import Tensor
 from cs336_harness.defects import Place
 from cs336_harness.diagnosis import small_calls
 from cs336_harness.diagnosis.matching import Probe
-from cs336_harness.diagnosis.observing import RAISED, Experiment, Observed, Question, apart
+from cs336_harness.diagnosis.observing import RAISED, Experiment, Observed, Question, apart, same
 from cs336_harness.diagnosis.programs import program
 from cs336_harness.diagnosis.questions import LADDERS, Bench, leak_of, mixed_rows, unseen_by, zeroed
 from cs336_harness.diagnosis.small_calls import SMALL
@@ -31,6 +31,12 @@ class Located:
     place: Place
     confidence: str
     evidence: list[str]
+    in_the_stream: bool = False
+    """Whether embedding, stream, norm or head are wrong already where all sublayers give zeros."""
+
+    def certainly_flow(self, place: Place) -> bool:
+        """Whether a reading of the mask is an echo: rows or positions meet outside of attention."""
+        return place is Place.MASK and (self.in_the_stream or self.place is Place.INFORMATION_FLOW)
 
 
 def locate(probe: Probe, name: str) -> Located | None:
@@ -41,13 +47,52 @@ def locate(probe: Probe, name: str) -> Located | None:
     facts_first = [e for e in differing if e.decisive and probe.see(e).text != RAISED]
     first = next((e for e in (*facts_first, *differing) if not e.decisive or e in facts_first), differing[0])
     seen = probe.see(first)
-    before = [e for e in itertools.takewhile(lambda e: e is not first, program(name)) if not e.decisive and not e.code]
-    evidence = [f"agrees {e.what}" for e in before if not probe.see(e).absent][-2:]
-    evidence.append(f"differs {first.what}" if seen.text != RAISED else f"raises {first.what}: {seen.message}")
-    if name not in LADDERS or first.decisive:
+    if first.decisive:
+        return Located(first.place, "likely", [DECIDED.get(seen.text, f"wrong {first.what}")])
+    evidence = [_conclusion(probe, name, first, seen)]
+    if name not in LADDERS:
         return Located(first.place, "likely", evidence)
     place, answer = _ask(Bench(probe, name), first, seen)
-    return Located(place, "likely", [*evidence, *([answer] if answer else [])])
+    in_the_stream = first.question is Question.STREAM
+    return Located(place, "likely", [*evidence, *([answer] if answer else [])], in_the_stream)
+
+
+DECIDED = {
+    "random": "the same call with another random seed gives other numbers: something in it draws random numbers",
+    "remembers": "the same call gives other numbers the second time: something is kept between calls, or never filled",
+}
+"""In words, what became of a call that was repeated."""
+
+
+CONCLUSIONS = {
+    Question.STREAM: "it is wrong already when attention and feed-forward add nothing, so it lies outside of both",
+    Question.ONE_TOKEN: "a single token is wrong already, so it is not the mask, the scores or the positions",
+    Question.EQUAL_SCORES: "one token alone is right, several are wrong even when all scores are equal: it is not the"
+    " scores",
+    Question.CONTENT: "right when all scores are equal, wrong when they differ: it is in the scores, not in the mask",
+    Question.ATTENTION: "right when nothing turns, wrong when positions turn queries and keys",
+    Question.FEED_FORWARD: "attention alone is right, the feed-forward alone is wrong",
+}
+"""What follows when an experiment is the first of its program to differ."""
+
+
+def _conclusion(probe: Probe, name: str, first: Experiment, seen: Observed) -> str:
+    """What follows from the first experiment that differs, all before it being right."""
+    if seen.text == RAISED:
+        return f"raises {first.what}: {seen.message}"
+    comparable = [e for e in program(name) if not e.decisive and not e.code and not probe.see(e).absent]
+    before = list(itertools.takewhile(lambda e: e is not first, comparable))
+    if first.question in CONCLUSIONS and (before or first.question in (Question.STREAM, Question.ONE_TOKEN)):
+        without_turning = first.question is Question.ATTENTION and name == "run_multihead_self_attention"
+        return (
+            "right when all scores are equal, wrong when they differ"
+            if without_turning
+            else CONCLUSIONS[first.question]
+        )
+    if not before:
+        later = [e for e in comparable if same(probe.see(e), e)]
+        return f"wrong {first.what}" + (f", right {later[-1].what}" if later else ", the simplest case")
+    return f"right {before[-1].what}, wrong {first.what}"
 
 
 def _ask(bench: Bench, first: Experiment, seen: Observed) -> tuple[Place, str]:

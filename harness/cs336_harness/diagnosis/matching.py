@@ -11,26 +11,29 @@ from collections.abc import Iterator
 from cs336_harness.defects import Defect, contradiction
 from cs336_harness.diagnosis.observing import RAISED, Defects, Experiment, Observed, expected_of, observe, same
 from cs336_harness.diagnosis.programs import EVERY, QUICK, can_show, candidates, program
+from cs336_harness.diagnosis.readings import Reading, reading_of
 from cs336_harness.subject.calling import Subject
 
-SECONDS_FOR_PAIRS = 8.0
-"""How long pairs are tried for one subject before nothing is claimed."""
+SECONDS_FOR_PAIRS = 4.0
+"""CPU seconds that pairs are tried for one subject before nothing is claimed."""
 
-SECONDS_FOR_A_BETTER_PAIR = 2.0
+SECONDS_FOR_A_BETTER_PAIR = 1.0
 
 
 class Probe:
     """One subject under experiment. Every experiment is made once.
 
-    ``named`` are the defects that were named so far, each with the check that they were named for; ``answered`` the
-    programs that were asked for what these leave unexplained.
+    ``told`` are the readings and ``named`` the defects that were told so far, each with the check that it was told for;
+    ``answered`` the programs that were asked for what these leave unexplained.
     """
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
+        self.told: dict[str, str] = {}
         self.named: dict[type[Defect], str] = {}
         self.seconds_for_pairs = SECONDS_FOR_PAIRS
         self.answered: set[tuple[str, Defects]] = set()
+        self._readings: dict[str, Reading | None] = {}
         self._seen: dict[Experiment, Observed] = {}
         self._seconds: dict[Experiment, float] = {}
 
@@ -46,6 +49,18 @@ class Probe:
         """Seconds that the experiment took."""
         self.see(experiment)
         return self._seconds[experiment]
+
+    def reading(self, name: str) -> Reading | None:
+        """The first number of a program that is not what it must be; None for a subject that does not repeat."""
+        if name not in self._readings:
+            repeats = not any(e.decisive and not same(self.see(e), e) for e in program(name))
+            self._readings[name] = reading_of(self.subject, name) if repeats else None
+        return self._readings[name]
+
+    def first_told(self, reading: Reading, check: str) -> str | None:
+        """The check that a reading was told for before; None when it is told now, for ``check``."""
+        first = self.told.setdefault(reading.text, check)
+        return None if first == check else first
 
     def differing(self, name: str) -> list[Experiment]:
         """The experiments of a program on which the subject is not what the oracle is."""
@@ -75,11 +90,10 @@ def _unchanged(experiment: Experiment, defect: type[Defect]) -> bool:
     return same(expected_of(experiment, (defect,)), experiment)
 
 
-def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -> Match | None:
+def match(probe: Probe, name: str, *, given: Defects = ()) -> Match | None:
     """The defects that explain a whole program, or None. ``given`` ones are known to be there already."""
-    experiments = probe.deciding(name)
-    leaving = [experiment for experiment in experiments if not same(probe.see(experiment), experiment, given)]
-    if not leaving or all(probe.see(experiment).text == RAISED for experiment in experiments):
+    experiments, leaving = probe.deciding(name), _unexplained(probe, name, given)
+    if not leaving:
         return None
     order = sorted(leaving, key=probe.cost) + [experiment for experiment in experiments if experiment not in leaving]
     alone = [
@@ -87,12 +101,24 @@ def match(probe: Probe, name: str, *, pairs: bool = True, given: Defects = ()) -
         for defect in candidates(name)
         if contradiction(defect, *given) is None and probe.fits(order, defect, *given)
     ]
-    if alone:
-        return Match(tuple(_most_consistent(probe, name, alone)))
-    if not pairs or given:
+    return Match(tuple(_most_consistent(probe, name, alone))) if alone else None
+
+
+def match_pair(probe: Probe, name: str, seconds: float = SECONDS_FOR_PAIRS) -> Match | None:
+    """Two defects that explain a whole program at once, searched for during so many CPU seconds."""
+    experiments, leaving = probe.deciding(name), _unexplained(probe, name)
+    if not leaving:
         return None
-    found = _first_pair(probe, name, experiments, experiments.index(leaving[0]))
+    found = _first_pair(probe, name, experiments, experiments.index(leaving[0]), seconds)
     return Match(found, together=True) if found else None
+
+
+def _unexplained(probe: Probe, name: str, given: Defects = ()) -> list[Experiment]:
+    """The experiments that some defects leave unexplained; none where every call raises, which explains itself."""
+    experiments = probe.deciding(name)
+    if all(probe.see(experiment).text == RAISED for experiment in experiments):
+        return []
+    return [experiment for experiment in experiments if not same(probe.see(experiment), experiment, given)]
 
 
 def _most_consistent(probe: Probe, name: str, alone: list[type[Defect]]) -> list[type[Defect]]:
@@ -118,26 +144,26 @@ def _spares_what_is_right(probe: Probe, name: str, defects: Defects) -> bool:
     )
 
 
-def _first_pair(probe: Probe, name: str, experiments: list[Experiment], first: int) -> Defects | None:
+def _first_pair(probe: Probe, name: str, experiments: list[Experiment], first: int, seconds: float) -> Defects | None:
     """The first pair that fits, unless a later one also spares the components that are right."""
-    started = time.monotonic()
-    deadline = started + probe.seconds_for_pairs
+    started = time.process_time()
+    deadline = started + min(seconds, probe.seconds_for_pairs)
     second_best: Defects | None = None
-    for pair, order in _likely_pairs(probe, name, experiments, first):
-        if time.monotonic() > deadline:
+    for pair, order in _likely_pairs(probe, name, experiments, first, deadline):
+        if time.process_time() > deadline:
             break
         if contradiction(*pair) is None and probe.fits(order, *pair):
             spares = _spares_what_is_right(probe, name, pair)
             second_best = pair if spares else second_best or pair
             if spares:
                 break
-            deadline = min(deadline, time.monotonic() + SECONDS_FOR_A_BETTER_PAIR)
-    probe.seconds_for_pairs -= time.monotonic() - started
+            deadline = min(deadline, time.process_time() + SECONDS_FOR_A_BETTER_PAIR)
+    probe.seconds_for_pairs -= time.process_time() - started
     return second_best
 
 
 def _likely_pairs(
-    probe: Probe, name: str, experiments: list[Experiment], first: int
+    probe: Probe, name: str, experiments: list[Experiment], first: int, deadline: float
 ) -> Iterator[tuple[Defects, list[Experiment]]]:
     """Pairs to try, each with the experiments in the order that rules it out soonest.
 
@@ -145,7 +171,12 @@ def _likely_pairs(
     such defect, both show in that experiment.
     """
     here, before = experiments[first], experiments[:first]
-    unnoticed = [defect for defect in candidates(name) if probe.fits(before, defect)]
+    unnoticed = []
+    for defect in candidates(name):
+        if time.process_time() > deadline:
+            return
+        if probe.fits(before, defect):
+            unnoticed.append(defect)
     explaining = [defect for defect in unnoticed if probe.fits([here], defect)]
     for defect in explaining:
         later = next(e for e in experiments if not probe.fits([e], defect))

@@ -55,11 +55,14 @@ class Bench:
                 Place.CONFIGURATION,
                 entry_point=self.name,
                 arguments=lambda: arguments,
+                kept=False,
             )
         shape = SMALL.replace(num_layers=arguments["num_layers"], num_heads=arguments["num_heads"])
         shape = shape.replace(num_kv_heads=arguments["num_heads"], rope_theta=arguments["rope_theta"])
         run = functools.partial(_built, shape, arguments)
-        return Experiment("question", "", run, Place.CONFIGURATION, arguments=lambda: arguments, shape=shape)
+        return Experiment(
+            "question", "", run, Place.CONFIGURATION, arguments=lambda: arguments, shape=shape, kept=False
+        )
 
     def output(self, edit: Edit | None = None, **options: Any) -> Tensor | None:
         """What the subject gives; None when it raises."""

@@ -10,11 +10,12 @@ from cs336_harness.defects import Defect
 
 @dataclasses.dataclass(slots=True)
 class Diagnosis:
-    """Where a fault is, how sure that is, and which known mistake it is.
+    """Where a fault is, how sure that is, and which known mistake it is or what was measured.
 
     ``defects`` is the one known mistake that explains everything, or the few that cannot be told apart, or, with
     ``together``, the two that explain it only both at once; empty when none does. ``told_before`` is the check that the
-    same was said of. ``evidence`` are sentences, ``reproducer`` lines of code.
+    same was said of. ``reading`` is a number of the subject's own beside what it must be, with a small ``table``;
+    beside a name, it is what speaks against it. ``evidence`` are sentences, ``reproducer`` lines of code.
     """
 
     where: str
@@ -22,6 +23,8 @@ class Diagnosis:
     defects: tuple[type[Defect], ...] = ()
     together: bool = False
     told_before: str | None = None
+    reading: str = ""
+    table: list[str] = dataclasses.field(default_factory=list)
     evidence: list[str] = dataclasses.field(default_factory=list)
     reproducer: list[str] = dataclasses.field(default_factory=list)
 
@@ -29,7 +32,7 @@ class Diagnosis:
     def title(self) -> str:
         """One line: the known mistake, or the place."""
         if not self.defects:
-            return f"in {self.where}; no known mistake explains it"
+            return self.reading or f"in {self.where}"
         if self.together:
             return "two mistakes: " + " and ".join(defect.name for defect in self.defects)
         return self.defects[0].name
@@ -42,7 +45,7 @@ class Diagnosis:
     def lines(self, *, hint: bool = False) -> list[str]:
         """For a person: what is wrong, where, the evidence, the hint (with its steps, if asked for), how to see it."""
         if self.told_before is not None:
-            return [f"the same mistake as in {self.told_before}: {self.title}"]
+            return [f"the same as in {self.told_before}: {self.title}"]
         return [
             *self._what(),
             f"where: {self.where} ({self.confidence})",
@@ -53,16 +56,18 @@ class Diagnosis:
 
     def _what(self) -> list[str]:
         if not self.defects:
-            return ["no known mistake gives these numbers"] if self.reproducer else []
+            return [f"what is wrong: {self.reading}", *(f"    {line}" for line in self.table)] if self.reading else []
         named = self.defects if self.together else self.defects[:1]
         lines = [f"what is wrong: {defect.explanation()}  [{defect.name}]" for defect in named]
         others = [] if self.together else self.defects[1:]
         if others:
             lines.append("also consistent with: " + "; ".join(f"{o.name} ({_first_sentence(o)})" for o in others))
+        if self.reading:
+            lines.append(f"but: {self.reading}")
         return lines
 
     def _evidence(self) -> list[str]:
-        return [f"evidence: {'; '.join(self.evidence)}"] if self.evidence else []
+        return [f"why there: {'; '.join(self.evidence)}"] if self.evidence else []
 
     def _hints(self, steps: bool) -> list[str]:
         named = self.defects if self.together else self.defects[:1]
@@ -92,6 +97,8 @@ class Diagnosis:
                 }
                 for defect in self.defects
             ],
+            "reading": self.reading,
+            "table": list(self.table),
             "evidence": list(self.evidence),
             "reproducer": "\n".join(self.reproducer),
         }

@@ -1,0 +1,107 @@
+"""What never changes from run to run, kept in the user's cache directory: what each known mistake gives in each
+experiment, and its rounding noise.
+
+One safetensors file, its name made of the harness's own sources and of PyTorch's version, so that no other version ever
+reads it. A file that is damaged, or a directory that cannot be written, costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from cs336_harness.places import PACKAGE
+
+WORTH_WRITING = 40
+"""New entries that are worth a file."""
+
+FACTS = "facts"
+"""Under this name the file's header holds, as JSON, what is no tensor."""
+
+
+def cache_directory() -> Path:
+    """Where the user's programs keep what they can make again."""
+    home = Path.home()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "cs336_harness"
+    default = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or default) / "cs336_harness"
+
+
+def version() -> str:
+    """A digest of the harness's own sources and of PyTorch's version."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Kept:
+    """Tensors and facts by name: read from the file on first use, new ones written by :meth:`save`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._tensors: dict[str, Tensor] = {}
+        self._facts: dict[str, list[str]] = {}
+        self._new = 0
+        with contextlib.suppress(Exception):  # absent or damaged: everything is made again
+            self._read()
+
+    def _read(self) -> None:
+        with safetensors.safe_open(self.path, "pt") as file:
+            facts = json.loads((file.metadata() or {}).get(FACTS, "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
+        self._tensors, self._facts = tensors, {name: [str(part) for part in fact] for name, fact in facts.items()}
+
+    def get(self, name: str) -> Tensor | list[str] | None:
+        """A tensor, or the strings of a fact; None when it is not known yet."""
+        return self._tensors.get(name, self._facts.get(name))
+
+    def add(self, name: str, value: Tensor | list[str]) -> None:
+        """Something new."""
+        if isinstance(value, Tensor):
+            self._tensors[name] = value.detach().contiguous().clone()
+        else:
+            self._facts[name] = value
+        self._new += 1
+
+    def save(self, least: int = WORTH_WRITING) -> None:
+        """Writes what is new, if it is ``least`` entries or more. A reader never sees half of a file."""
+        if self._new < least:
+            return
+        self._new = 0
+        with contextlib.suppress(Exception):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for old in self.path.parent.glob(f"{PREFIX}*"):
+                if old != self.path:
+                    old.unlink()
+            with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix="unfinished-", delete=False) as unfinished:
+                name = Path(unfinished.name)
+            try:
+                safetensors.torch.save_file(self._tensors, name, {FACTS: json.dumps(self._facts)})
+                os.replace(name, self.path)
+            finally:
+                name.unlink(missing_ok=True)
+
+
+PREFIX = "expected-"
+
+
+@functools.cache
+def kept() -> Kept:
+    """What is kept for this version of the harness."""
+    try:
+        return Kept(cache_directory() / f"{PREFIX}{version()}.safetensors")
+    except (OSError, RuntimeError):  # no home directory, or sources that cannot be read
+        return Kept(Path(os.devnull) / "nowhere")

@@ -1,0 +1,126 @@
+"""Readings of the feed-forward's parts: the activation's curve, and what the gate is multiplied with.
+
+Shapes: Z values at which the curve is read; D = d_model, F = d_ff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from cs336_harness.defects import Place
+from cs336_harness.diagnosis.readings.reading import Reading, ask, differ, factor, number, table
+from cs336_harness.subject.calling import Subject
+
+VALUES = torch.tensor([-4.0, -2.0, -1.0, 0.0, 0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
+HERE = Place.FEED_FORWARD
+D, F = 24, 64
+
+KNOWN: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid(z)": torch.sigmoid,
+    "tanh(z)": torch.tanh,
+    "relu(z)": torch.relu,
+    "relu(z)²": lambda z: torch.relu(z) ** 2,
+    "z": lambda z: z,
+    "gelu(z)": torch.nn.functional.gelu,
+    "z tanh(softplus(z))": torch.nn.functional.mish,
+    "z relu6(z + 3) / 6": torch.nn.functional.hardswish,
+    "(z sigmoid(z))²": lambda z: torch.nn.functional.silu(z) ** 2,
+    "sigmoid(z)²": lambda z: torch.sigmoid(z) ** 2,
+    "z² sigmoid(z)": lambda z: z * torch.nn.functional.silu(z),
+    "z sigmoid(-z)": lambda z: z * torch.sigmoid(-z),
+    "elu(z)": torch.nn.functional.elu,
+    "softplus(z)": torch.nn.functional.softplus,
+}
+"""Curves that can be told in a few signs."""
+
+
+def _silu(z: Tensor) -> Tensor:
+    return z * torch.sigmoid(z)
+
+
+def _curve(read: Tensor, what: str) -> Reading | None:
+    right = _silu(VALUES)
+    if not differ(read, right):
+        return None
+    lines = table("z", [number(float(z)) for z in VALUES], right.tolist(), read.tolist())
+    return Reading(
+        f"{what} is {_formula(read)}, must be z sigmoid(z)" if _formula(read) else _at_one(read, what), HERE, lines
+    )
+
+
+def _at_one(read: Tensor, what: str) -> str:
+    at = int((read - _silu(VALUES)).abs().argmax())
+    z, got, must = (number(float(values[at])) for values in (VALUES, read, _silu(VALUES)))
+    return f"{what} at {z} is {got}, must be {must}"
+
+
+def _formula(read: Tensor) -> str | None:
+    for formula, function in KNOWN.items():
+        if not differ(read, function(VALUES)):
+            return formula
+    for formula, function in {"z sigmoid(z)": _silu, **KNOWN}.items():
+        curve = function(VALUES)
+        scale = float((read * curve).sum() / (curve * curve).sum())
+        if abs(scale) > 1e-3 and not differ(read, scale * curve):
+            return f"{number(scale)} × {formula}"
+    gate = float(read[VALUES == 1.0])
+    if 0 < gate < 1:
+        slope = float(torch.logit(torch.tensor(gate, dtype=torch.float64)))
+        if not differ(read, VALUES * torch.sigmoid(slope * VALUES)):
+            return f"z sigmoid({number(slope)} z)"
+    return None
+
+
+def read_silu(subject: Subject) -> Reading | None:
+    """The curve of ``run_silu``."""
+    given = VALUES.to(torch.float32).view(2, 4)
+    read = ask(subject, "run_silu", given.shape, in_features=given)
+    return None if read is None else _curve(read.flatten(), "the activation")
+
+
+def read_swiglu(subject: Subject) -> Reading | None:
+    """The curve that w1's output goes through, and what w3's output is good for: each alone, in one hidden channel."""
+    gated = _hidden(subject, VALUES, torch.ones_like(VALUES))
+    if gated is None:
+        return None
+    linear = _hidden(subject, torch.full_like(VALUES, 2.0), VALUES)
+    nothing = _hidden(subject, torch.zeros_like(VALUES), torch.zeros_like(VALUES))
+    if linear is None or nothing is None:
+        return None
+    if float(nothing.abs().max()) > 1e-4:
+        text = f"an input of zeros gives {number(float(nothing.flatten()[0]))}, must give 0: something is added"
+        return Reading(text, HERE)
+    straight = linear / float(_silu(torch.tensor(2.0)))
+    if not differ(gated, VALUES * float(_silu(torch.tensor(1.0)))) and not differ(linear, 2 * _silu(VALUES)):
+        return Reading(
+            "w3's output goes through the activation and w1's does not; it must be the other way round", HERE
+        )
+    ungated = _hidden(subject, VALUES, torch.zeros_like(VALUES))
+    if ungated is not None and float(ungated.abs().max()) > 1e-4:
+        lines = table("w1 x", [number(float(z)) for z in VALUES], [0.0] * len(VALUES), ungated.tolist())
+        return Reading("where w3 x is 0 the result is not 0: w3's output is not multiplied with the gate", HERE, lines)
+    return _gate(straight) or _curve(gated, "the curve that w1's output goes through")
+
+
+def _gate(straight: Tensor) -> Reading | None:
+    """w3's output must act as it is, but for one factor that the curve's own reading tells."""
+    if factor(straight, VALUES) is not None:
+        return None
+    lines = table("w3 x", [number(float(z)) for z in VALUES], VALUES.tolist(), straight.tolist())
+    name = _formula(straight)
+    as_what = f"acts as {name}" if name else "does not act"
+    return Reading(f"w3's output, z, {as_what}, must act as it is", HERE, lines)
+
+
+def _hidden(subject: Subject, first: Tensor, second: Tensor) -> Tensor | None:
+    """What one hidden channel gives when w1 x is ``first`` and w3 x is ``second``: (Z), (Z) -> (Z)."""
+    x = torch.zeros(1, len(VALUES), D)
+    x[0, :, 0], x[0, :, 1] = first.to(torch.float32), second.to(torch.float32)
+    w1, w2, w3 = torch.zeros(F, D), torch.zeros(D, F), torch.zeros(F, D)
+    w1[0, 0] = w3[0, 1] = w2[0, 0] = 1.0
+    weights = {"w1_weight": w1, "w2_weight": w2, "w3_weight": w3}
+    out = ask(subject, "run_swiglu", x.shape, d_model=D, d_ff=F, in_features=x, **weights)
+    return None if out is None else out[0, :, 0]

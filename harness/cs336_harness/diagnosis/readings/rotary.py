@@ -1,0 +1,162 @@
+"""Readings of ``run_rope``: unit vectors go in, so that the rotation itself comes out.
+
+Shapes: P pairs, d = 2 P channels of a head, T positions; a rotation (T, d, d) turns the channel of its last axis.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cs336_harness.defects import Place
+from cs336_harness.diagnosis.readings.reading import ROUNDING, Reading, ask, differ, number, reference, span, table
+from cs336_harness.subject.calling import Subject
+
+WIDTH = 8
+THETA, OTHER_THETA = 100.0, 10000.0
+HERE = Place.POSITIONS
+
+
+def rotations(subject: Subject, positions: Tensor, theta: float, reach: int = 400) -> Tensor | None:
+    """What becomes of each unit vector at each position: (T, d, d); None when the call raises."""
+    time = positions.shape[-1]
+    units = torch.eye(WIDTH)[:, None, :].expand(WIDTH, time, WIDTH).contiguous()
+    arguments = {"d_k": WIDTH, "theta": theta, "max_seq_len": reach, "token_positions": positions}
+    turned = ask(subject, "run_rope", units.shape, in_query_or_key=units, **arguments)
+    return None if turned is None else turned.permute(1, 2, 0)
+
+
+def angles(turned: Tensor) -> Tensor:
+    """Radians of each pair at each position: (T, d, d) -> (T, P)."""
+    first, second = torch.arange(0, WIDTH, 2), torch.arange(1, WIDTH, 2)
+    return torch.atan2(turned[:, second, first], turned[:, first, first])
+
+
+def read_rotary(subject: Subject) -> Reading | None:
+    """Which channels turn together, by how much per position, and which position each token is taken for."""
+    positions = torch.arange(6)
+    turned, right = rotations(subject, positions, THETA), rotations(reference(), positions, THETA)
+    if turned is None or right is None:
+        return None
+    return (
+        _partners(turned)
+        or _lengths(turned)
+        or _frequencies(turned, right, THETA)
+        or _other_theta(subject)
+        or _positions(subject)
+    )
+
+
+def _partners(turned: Tensor) -> Reading | None:
+    reached = turned.abs().amax(0) > ROUNDING
+    for channel in range(WIDTH):
+        others = [other for other in reached[:, channel].nonzero().flatten().tolist() if other // 2 != channel // 2]
+        if others:
+            return Reading(
+                f"channel {channel} turns together with channel {span(others)}, must turn with channel {channel ^ 1}",
+                HERE,
+            )
+    return None
+
+
+def _lengths(turned: Tensor) -> Reading | None:
+    lengths = turned.norm(dim=1)
+    if not differ(lengths, torch.ones_like(lengths)):
+        return None
+    position, channel = divmod(int((lengths - 1).abs().argmax()), WIDTH)
+    return Reading(
+        f"channel {channel} at position {position} comes back {number(float(lengths[position, channel]))} times as"
+        " long; a rotation keeps the length",
+        HERE,
+    )
+
+
+def _frequencies(turned: Tensor, right: Tensor, theta: float) -> Reading | None:
+    read, must = angles(turned), angles(right)
+    taken = read[0] / must[1]
+    if abs(float(taken[0])) > ROUNDING and not differ(taken, taken[:1].expand_as(taken)):
+        return Reading(f"position 0 is turned as position {number(float(taken[0]))}", HERE)
+    if float(read[0].abs().max()) > ROUNDING:
+        pair = int(read[0].abs().argmax())
+        return Reading(f"at position 0, pair {pair} turns by {number(float(read[0, pair]))} rad, must not turn", HERE)
+    if not differ(read, must):
+        return None
+    each, wanted = read[1], must[1]
+    lines = table("pair", range(len(each)), wanted.tolist(), each.tolist())
+    if not differ(each, wanted):
+        late = int((read - must).abs().amax(-1).gt(ROUNDING).nonzero()[0])
+        return Reading(
+            f"position {late} is turned as position {number(float(read[late, -1] / wanted[-1]))}",
+            HERE,
+            table("position", range(len(read)), range(len(read)), (read[:, -1] / wanted[-1]).tolist()),
+        )
+    if not differ(each, -wanted):
+        return Reading("every pair turns by the right angle in the opposite direction", HERE, lines)
+    return Reading(_about_angles(each, wanted, theta), HERE, lines)
+
+
+def _about_angles(each: Tensor, wanted: Tensor, theta: float) -> str:
+    """In words: another factor, another base, or the first pair that is off; radians per position, (P,) twice."""
+    still = [index for index in range(len(each)) if abs(float(each[index])) < 1e-6]
+    if still:
+        which = f"pairs {span(still)} of 0 to {len(each) - 1} do not turn, must turn"
+        return "no pair turns with the position" if len(still) == len(each) else which
+    ratio = each / wanted
+    if not differ(ratio, ratio[:1].expand_as(ratio)):
+        return f"every pair turns by {number(float(ratio[0]))} times the angle that it must turn by"
+    pair = int((ratio - 1).abs().gt(ROUNDING).nonzero()[0])
+    text = f"pair {pair} turns by {number(float(each[pair]))} rad per position, must be {number(float(wanted[pair]))}"
+    steps = (each[1:] / each[:-1]).clamp_min(1e-12)
+    if float(each[0]) > 0 and bool((each > 0).all()) and not differ(steps, steps[:1].expand_as(steps)):
+        base = float(steps[0]) ** (-WIDTH / 2)
+        if abs(float(each[0]) - 1) < ROUNDING and base > 1.01:
+            base = round(base) if abs(base - round(base)) < ROUNDING * base else base
+            text += f": the angles are those of theta = {base:g}, and theta is {theta:g}"
+    return text
+
+
+def _other_theta(subject: Subject) -> Reading | None:
+    positions = torch.arange(6)
+    turned, right = rotations(subject, positions, OTHER_THETA), rotations(reference(), positions, OTHER_THETA)
+    if turned is None or right is None or not differ(angles(turned), angles(right)):
+        return None
+    before = rotations(reference(), positions, THETA)
+    if before is not None and not differ(turned, before):
+        return Reading(
+            f"theta has no effect: given {OTHER_THETA:g}, the pairs turn as for {THETA:g}",
+            HERE,
+            table("pair", range(WIDTH // 2), angles(right)[1].tolist(), angles(turned)[1].tolist()),
+        )
+    return _frequencies(turned, right, OTHER_THETA)
+
+
+GIVEN = (
+    torch.tensor([0, 3, 4, 9, 11]),
+    torch.tensor([5, 6, 7, 8, 9]),
+    torch.tensor([255, 256, 257, 259, 301]),
+)
+
+
+def _positions(subject: Subject) -> Reading | None:
+    """Which position each token is taken for, read off the slowest pair."""
+    slowest = OTHER_THETA ** (-(WIDTH - 2) / WIDTH)
+    for given in GIVEN:
+        turned = rotations(subject, given, OTHER_THETA)
+        if turned is None:
+            continue
+        taken = angles(turned)[:, -1] / slowest
+        if float((taken - given).abs().max()) > 0.1:
+            return Reading(
+                f"the positions {tuple(given.tolist())} are turned as {numbers_of(taken)}",
+                HERE,
+            )
+    return None
+
+
+def numbers_of(taken: Tensor) -> str:
+    """Positions, rounded where they are whole."""
+    return (
+        "("
+        + ", ".join(f"{value:.0f}" if abs(value - round(value)) < 0.1 else number(value) for value in taken.tolist())
+        + ")"
+    )

@@ -1,0 +1,339 @@
+"""Readings of self-attention inside any entry point that has it: one-hot tokens and weights by surgery.
+
+Token t is a one-hot vector, the value matrices carry it into channel t of every head and the output matrix hands all
+heads on as they are, so that what attention adds at position t, head h, channel s is the attention weight itself. In a
+block or a model, one further channel is the same for every token and written by nobody: it undoes the final norm.
+
+Shapes: T positions, H heads, d channels of a head, D = H d; weights of attention (H, T, T).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cs336_harness.defects import Place
+from cs336_harness.diagnosis.readings.attention import mask_reading, score_reading
+from cs336_harness.diagnosis.readings.reading import (
+    ROUNDING,
+    Reading,
+    ask,
+    attempt,
+    differ,
+    factor,
+    number,
+    reference,
+    table,
+)
+from cs336_harness.reference.weights import normal
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.built_models import build
+from cs336_harness.subject.calling import Subject
+
+SHAPE = DecoderShape(
+    vocab_size=60,
+    context_length=16,
+    d_model=60,
+    num_layers=1,
+    num_heads=3,
+    num_kv_heads=3,
+    d_ff=128,
+    rope_theta=100.0,
+)
+TIME = 16
+SIZE = 100.0
+"""Of the tokens' vectors, so large that eps counts for nothing."""
+
+NORMED = (SHAPE.d_model / 2) ** 0.5
+"""What the two channels of a token are after a norm."""
+
+SEEN = 1e-4
+"""An attention weight above this is no zero; float32 behind a norm and a large stream leaves less."""
+
+
+def one_hot(time: int, shape: DecoderShape = SHAPE) -> Tensor:
+    """The tokens: (T, D), one channel each and the last one for all."""
+    tokens = torch.eye(shape.d_model)[:time]
+    tokens[:, -1] = 1
+    return tokens
+
+
+def layer_weights(shape: DecoderShape, **given: Tensor) -> dict[str, Tensor]:
+    """A layer of zeros with gains of one, but for what is given, dots written as ``__``."""
+    sizes = shape.layer_weight_shapes()
+    weights = {name: torch.ones(size) if len(size) == 1 else torch.zeros(size) for name, size in sizes.items()}
+    return {**weights, **{name.replace("__", ".") + ".weight": weight for name, weight in given.items()}}
+
+
+def model_weights(shape: DecoderShape, layers: list[dict[str, Tensor]], tokens: Tensor) -> dict[str, Tensor]:
+    """A whole model around layers, whose logits are the normed stream: the head is the identity."""
+    table_of_tokens = torch.zeros(shape.vocab_size, shape.d_model)
+    table_of_tokens[:, -1] = SIZE
+    table_of_tokens[: len(tokens)] = tokens
+    weights = {f"layers.{i}.{name}": weight for i, layer in enumerate(layers) for name, weight in layer.items()}
+    return {
+        "token_embeddings.weight": table_of_tokens,
+        **weights,
+        "ln_final.weight": torch.ones(shape.d_model),
+        "lm_head.weight": torch.eye(shape.vocab_size, shape.d_model),
+    }
+
+
+def logits_of(
+    subject: Subject, name: str, shape: DecoderShape, weights: dict[str, Tensor], ids: Tensor
+) -> Tensor | None:
+    """Logits (B, T, V) of ``run_transformer_lm`` or of a model that is built."""
+    size = (*ids.shape, shape.vocab_size)
+    if name == "run_transformer_lm":
+        return ask(subject, name, size, **shape.call_arguments(), weights=weights, in_indices=ids)
+    return attempt(lambda: build(subject, shape, weights).forward(ids), size)
+
+
+def stream_of(
+    subject: Subject, name: str, shape: DecoderShape, layers: list[dict[str, Tensor]], tokens: Tensor
+) -> Tensor | None:
+    """The stream (T, D) behind the layers of a block or a model, whose tokens have ``SIZE`` in the last channel."""
+    time = len(tokens)
+    if name == "run_transformer_block":
+        sizes: dict[str, Any] = {"d_model": shape.d_model, "num_heads": shape.num_heads, "d_ff": shape.d_ff}
+        sizes |= {"max_seq_len": shape.context_length, "theta": shape.rope_theta}
+        given = tokens[None].repeat(2, 1, 1)
+        out = ask(subject, name, given.shape, **sizes, weights=layers[0], in_features=given)
+        return None if out is None else out[0]
+    ids = torch.arange(time)[None].repeat(2, 1)
+    logits = logits_of(subject, name, shape, model_weights(shape, layers, tokens), ids)
+    if logits is None or not bool((logits[0, :, shape.d_model - 1].abs() > 1e-6).all()):
+        return None
+    stream = logits[0, :, : shape.d_model]
+    return SIZE * stream / stream[:, -1:]
+
+
+def added_by_attention(
+    subject: Subject,
+    name: str,
+    shape: DecoderShape,
+    q: Tensor,
+    k: Tensor,
+    time: int,
+    positions: Tensor | None = None,
+    without: int | None = None,
+) -> Tensor | None:
+    """Attention weights (H, T, T) for query and key matrices; None when they cannot be read.
+
+    The value of the token ``without`` is zero.
+    """
+    d, heads = shape.d_head, shape.num_heads
+    value = torch.zeros(shape.d_kv, shape.d_model)
+    for head in range(shape.num_kv_heads):
+        value[head * d : head * d + time, :time] = torch.eye(time) / NORMED
+    if without is not None:
+        value[:, without] = 0
+    output = torch.eye(shape.d_model)
+    output[-1] = 0
+    if name.startswith("run_multihead"):
+        given = NORMED * one_hot(time, shape)[None].repeat(2, 1, 1)
+        extra: dict[str, Any] = {}
+        if name.endswith("rope"):
+            places = torch.arange(time) if positions is None else positions
+            extra = {"max_seq_len": 64, "theta": shape.rope_theta, "token_positions": places[None]}
+        matrices = {"q_proj_weight": q, "k_proj_weight": k, "v_proj_weight": value, "o_proj_weight": output}
+        sizes = {"d_model": shape.d_model, "num_heads": heads}
+        out = ask(subject, name, given.shape, **sizes, **matrices, in_features=given, **extra)
+        added = None if out is None else out[0]
+    else:
+        tokens = SIZE * one_hot(time, shape)
+        layer = layer_weights(shape, attn__q_proj=q, attn__k_proj=k, attn__v_proj=value, attn__output_proj=output)
+        stream = stream_of(subject, name, shape, [layer], tokens)
+        added = None if stream is None else stream - tokens
+    return None if added is None else added.unflatten(-1, (heads, d))[..., :time].transpose(0, 1)
+
+
+def _visible(subject: Subject, name: str, q: Tensor, k: Tensor) -> Tensor | None:
+    """Which queries notice that a key's value is gone, (H, T, T): what lies in channel s need not come from token s."""
+    whole = added_by_attention(subject, name, SHAPE, q, k, TIME)
+    columns = [added_by_attention(subject, name, SHAPE, q, k, TIME, without=token) for token in range(TIME)]
+    if whole is None:
+        return None
+    kept = [column for column in columns if column is not None]
+    if len(kept) < TIME:
+        return None
+    return torch.stack([(whole - column).abs().amax(-1) > SEEN for column in kept], -1)
+
+
+def _random_matrices() -> tuple[Tensor, Tensor]:
+    q, k = (normal(SHAPE.d_model, SHAPE.d_model, seed=seed, std=SHAPE.d_head**-0.25 / NORMED**0.9) for seed in (12, 13))
+    q[:, -1] = k[:, -1] = 0
+    return q, k
+
+
+@functools.cache
+def _right(name: str) -> Tensor:
+    q, k = _random_matrices()
+    right = added_by_attention(reference(), name, SHAPE, q, k, TIME)
+    assert right is not None
+    return right
+
+
+def read_heads(subject: Subject, name: str) -> Reading | None:
+    """Which head's weights lie where, which keys each query sees, and how scores come about."""
+    q, k = _random_matrices()
+    read, right = added_by_attention(subject, name, SHAPE, q, k, TIME), _right(name)
+    if read is None or not differ(read, right):
+        return None
+    causal = torch.ones(TIME, TIME, dtype=torch.bool).tril()
+    found = _heads(read, right)
+    if found is not None:
+        return found
+    scores = right.clamp_min(1e-30).log()
+    for head in range(SHAPE.num_heads):
+        found = None
+        if not bool(((read[head].abs() > SEEN) == causal).all()):
+            seen = _visible(subject, name, q, k)
+            seen_wrongly = seen is not None and not bool((seen[head] == causal).all())
+            if seen is None or not seen_wrongly:
+                return None
+            found = mask_reading(read[head] * seen[head], causal, scores[head], SEEN)
+        found = found or score_reading(read[head], scores[head], SHAPE.d_head**-0.5, seen=causal)
+        if found is not None:
+            return found
+    return None
+
+
+def _heads(read: Tensor, right: Tensor) -> Reading | None:
+    heads = len(right)
+    wrong = [head for head in range(heads) if differ(read[head], right[head])]
+    if len(wrong) == heads and not any(not differ(read[a], right[b]) for a in range(heads) for b in range(heads)):
+        shares = [factor(read[head], right[head]) for head in range(heads)]
+        if all(share is not None and abs(share - 1) > ROUNDING for share in shares) and float(read.abs().max()) > SEEN:
+            return Reading(f"attention's output is {number(shares[0] or 0.0)} times what it must be", Place.ATTENTION)
+        return None
+    for head in wrong:
+        if float(read[head].abs().max()) < SEEN:
+            return Reading(f"head {head} of {heads} gives zeros", Place.HEADS)
+        for other in range(heads):
+            if not differ(read[head], right[other]):
+                return Reading(f"where head {head}'s output belongs lies head {other}'s", Place.HEADS)
+    head = wrong[0]
+    share = factor(read[head], right[head])
+    if share is not None:
+        return Reading(f"head {head} of {heads} gives {number(share)} times its output", Place.HEADS)
+    return None
+
+
+ROTARY = SHAPE.replace(d_model=48, num_heads=3, num_kv_heads=3, vocab_size=48)
+"""Eight pairs a head; read at few positions."""
+
+
+def _pair_angle(subject: Subject, name: str, pair: int, positions: Tensor | None = None) -> Tensor | None:
+    """Radians between neighbouring tokens in one pair: (T - 1); cos is read in head 0 and sin in head 1."""
+    time, d = 6, ROTARY.d_head
+    q, k = torch.zeros(ROTARY.d_model, ROTARY.d_model), torch.zeros(ROTARY.d_model, ROTARY.d_model)
+    for head in range(2):
+        q[head * d + 2 * pair, :time] = d**0.5 / NORMED
+        k[head * d + 2 * pair + head, :time] = 1 / NORMED
+    read = added_by_attention(subject, name, ROTARY, q, k, time, positions)
+    if read is None or not bool((read[:2].tril() + torch.ones(time, time).triu(1) > 0).all()):
+        return None
+    logs = read[:2].clamp_min(1e-30).log()
+    steps = logs.diagonal(-1, 1, 2) - logs.diagonal(0, 1, 2)[:, 1:]
+    return torch.atan2(steps[1], steps[0] + 1)
+
+
+def read_relative_angles(subject: Subject, name: str) -> Reading | None:
+    """By how much neighbouring tokens are turned against each other, pair by pair."""
+    pairs = range(ROTARY.d_head // 2)
+    read, right = ([_pair_angle(who, name, pair) for pair in pairs] for who in (subject, reference()))
+    if any(each is None for each in (*read, *right)):
+        return None
+    got, must = (torch.stack([each for each in some if each is not None]) for some in (read, right))
+    wrong = ((got - must).abs() > 1e-2).any(-1)
+    if bool(wrong.any()):
+        pair = int(wrong.nonzero()[0])
+        lines = table("pair", pairs, must[:, 0].tolist(), got[:, 0].tolist())
+        if bool((got.abs() < 1e-2).all()):
+            return Reading("inside attention no pair turns with the position", Place.POSITIONS, lines)
+        text = f"inside attention, pair {pair} turns by {number(float(got[pair, 0]))} rad per position"
+        return Reading(f"{text}, must be {number(float(must[pair, 0]))}", Place.POSITIONS, lines)
+    return _given_positions(subject, name) if name.endswith("rope") else None
+
+
+def _given_positions(subject: Subject, name: str) -> Reading | None:
+    given = torch.tensor([0, 3, 4, 9, 11, 12])
+    pair = ROTARY.d_head // 2 - 1
+    read, right = (_pair_angle(who, name, pair, given) for who in (subject, reference()))
+    if read is None or right is None or float((read - right).abs().max()) <= 1e-2:
+        return None
+    frequency = float(right[-1])
+    steps = [round(float(angle) / frequency) for angle in read]
+    return Reading(
+        f"at the positions {tuple(given.tolist())} neighbours are turned as if {', '.join(map(str, steps))} apart,"
+        f" must be {', '.join(str(int(step)) for step in given.diff())}",
+        Place.POSITIONS,
+    )
+
+
+KV_SHAPE = SHAPE.replace(d_model=24, num_heads=6, vocab_size=24, d_ff=64)
+
+
+RULES: dict[str, Callable[[int, int], int]] = {
+    "h % num_kv_heads": lambda head, kv_heads: head % kv_heads,
+    "h // num_kv_heads, as if the number of KV heads were the size of a group": lambda head, kv_heads: (
+        head // kv_heads % kv_heads
+    ),
+    "0": lambda head, kv_heads: 0,
+    "counted from the last": lambda head, kv_heads: kv_heads - 1 - head // (6 // kv_heads),
+}
+"""What may stand in place of h // (num_heads / num_kv_heads), by how it is told."""
+
+
+def read_kv_heads(subject: Subject, name: str) -> Reading | None:
+    """Which key/value head each query head reads, and the one rule that fits every number of them."""
+    counts = (2, 3, 1, 6)
+    for what, keys in (("values", False), ("keys", True)):
+        read = {kv: _kv_heads_read(subject, KV_SHAPE.replace(num_kv_heads=kv), keys=keys) for kv in counts}
+        known = {kv: heads for kv, heads in read.items() if heads is not None}
+        if any(
+            heads != [int(head) for head in heads] or not set(heads) <= set(range(kv)) for kv, heads in known.items()
+        ):
+            continue
+        for kv, heads in known.items():
+            must = [head // (6 // kv) for head in range(6)]
+            if heads != must:
+                rule = next((rule for rule, of in RULES.items() if _fits(of, known)), None)
+                text = f"query heads 0 to 5 read the {what} of the KV heads {', '.join(map(number, heads))}"
+                text += f", must read {', '.join(map(str, must))}"
+                text += f": query head h reads KV head {rule}" if rule else ""
+                return Reading(text, Place.HEADS, table("query head", range(6), must, heads))
+    return None
+
+
+def _fits(rule: Callable[[int, int], int], read: dict[int, list[float]]) -> bool:
+    return all(heads == [rule(head, kv) for head in range(6)] for kv, heads in read.items())
+
+
+def _kv_heads_read(subject: Subject, shape: DecoderShape, *, keys: bool) -> list[float] | None:
+    d, normed = shape.d_head, (shape.d_model / 2) ** 0.5
+    q, k = torch.zeros(shape.d_model, shape.d_model), torch.zeros(shape.d_kv, shape.d_model)
+    value, output = torch.zeros(shape.d_kv, shape.d_model), torch.eye(shape.d_model)
+    output[-1] = 0
+    last = d - 2  # the pair of a head that rotation turns least
+    for head in range(shape.num_kv_heads):
+        value[head * d, 0] = (1.0 if keys else head + 1.0) / normed
+        k[head * d + last, 0] = (head + 1.0) / normed
+    if keys:
+        q[last::d, 1] = d**0.5 / 2 / normed
+    tokens = SIZE * one_hot(2 if keys else 1, shape)
+    weights = {"attn__q_proj": q, "attn__k_proj": k, "attn__v_proj": value, "attn__output_proj": output}
+    huge = shape.replace(rope_theta=1e12)
+    stream = stream_of(subject, "built", huge, [layer_weights(huge, **weights)], tokens)
+    if stream is None:
+        return None
+    code = (stream - tokens)[-1, ::d].clone()
+    if not keys:
+        return [round(float(value), 1) + 0.0 for value in code - 1]
+    odds = torch.logit(code.clamp(1e-9, 1 - 1e-9))
+    return [round(float(value) * 2 - 1, 1) + 0.0 for value in odds]

@@ -1,0 +1,132 @@
+"""Readings: what is measured of a fault that nobody listed is true, and stands in its failure."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from unlisted import UNLISTED
+from unlisted import subject_of as unlisted_subject
+from variations import Variation, VariationAdapters
+
+from cs336_harness.defects import all_defects, subject_of
+from cs336_harness.diagnosis.readings import READERS, reading_of
+from cs336_harness.diagnosis.readings.reading import span
+from cs336_harness.subject.calling import Subject
+
+READ = {
+    "A window of six positions": ("mask", "query 15 sees the keys 10 to 15, must see 0 to 15"),
+    "The first three positions see each other": ("mask", "query 1 sees the keys 0 to 2, must see 0, 1"),
+    "Position 2 sees position 4": ("mask", "query 2 sees the keys 0 to 2, 4, must see 0 to 2"),
+    "The second position is seen by itself only": ("mask", "query 15 sees the keys 0, 2 to 15, must see 0 to 15"),
+    "Scores divided by a temperature of 1.1": ("attention", "scores are multiplied by 0.321, must be by 0.354 ="),
+    "Scores clamped to one": ("attention", "large scores are cut off"),
+    "A penalty for distance added to the scores": ("attention", "each step of distance between query and key lowers"),
+    "Hidden scores filled with -5": ("mask", "its score is -5, must be minus infinity"),
+    "The values' mean over the channels subtracted": ("attention", "query 0 gets (-0.2, 0.8, -0.2, -0.2, -0.2)"),
+    "The last head silent": ("heads", "head 2 of 3 gives zeros"),
+    "Each head's output written where the next one's belongs": ("heads", "where head 0's output belongs lies head 2's"),
+    "An eps of 1e-3 in every norm": ("norm", "eps is 0.001, must be 1e-05"),
+    "The largest channel stands for the root mean square": ("norm", "that is the largest magnitude of the row"),
+    "Positions halved, as in position interpolation": ("positions", "every pair turns by 0.5 times the angle"),
+    "Twice the theta that was asked for": ("positions", "the angles are those of theta = 200, and theta is 100"),
+    "Angles in degrees": ("positions", "every pair turns by 0.0175 times the angle"),
+    "SiLU with half of x in the sigmoid": ("feed-forward", "the activation is z sigmoid(0.5 z), must be z sigmoid(z)"),
+    "The gate squared": ("feed-forward", "is (z sigmoid(z))², must be z sigmoid(z)"),
+    "A bias of 0.01 in every linear layer": ("linear", "an input of zeros gives 0.01, must give 0"),
+    "The stream damped to nine tenths around each sublayer": ("residual", "the stream comes out 0.81 times"),
+    "Half of each sublayer's output added": ("residual", "attention's output is added 0.5 times, must be added once"),
+    "The second layer's weights replaced by the first one's": ("layer order or count", "layer 1 is never used"),
+    "The last layer first, all others after it": ("layer order or count", "run in the order 2, 0, 1"),
+    "The rows of odd tokens negated in the model": ("embedding", "token 1 gets -1 times row 1"),
+    "The final norm's gain squared": ("final norm", "ln_final.weight is applied twice"),
+    "The gains of ln1 alone forgotten in the model": (
+        "norm before attention (ln1)",
+        "attention gets gains of one in place of ln1.weight",
+    ),
+    "The gains of ln2 alone forgotten in the model": (
+        "norm before feed-forward (ln2)",
+        "the feed-forward gets gains of one in place of ln2.weight",
+    ),
+    "Logits divided by 0.7": ("head", "every logit is 1.43 times what it must be"),
+    "A constant added to all logits": ("post-processing", "0.1 is added to every logit"),
+    "All but the five best logits set to -1e4": ("post-processing", "5 logits of each position are right"),
+}
+"""Name of an unlisted fault -> place and words of its reading."""
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_fault_that_nobody_listed_is_measured(name: str) -> None:
+    place, words = READ[name]
+    found = next(filter(None, (reading_of(unlisted_subject(name), program) for program in READERS)))
+    assert words in found.text
+    assert str(found.place) == place
+    assert not found.vague
+
+
+def test_every_unlisted_fault_of_the_arithmetic_is_measured() -> None:
+    assert len(READ) >= 0.85 * len(UNLISTED)
+
+
+def test_which_kv_head_each_query_head_reads() -> None:
+    names = [name for name, defect in all_defects().items() if "kv_head_of" in defect.overridden()]
+    assert names
+    for name in names:
+        found = reading_of(subject_of(all_defects()[name]), "built")
+        assert found is not None, name
+        assert "of the KV heads" in found.text, name
+        assert ": query head h reads KV head" in found.text, name
+
+
+class OnePairSlow(Variation):
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        factors = torch.ones(d_head // 2)
+        factors[2:3] = 0.5
+        return super().angles(positions, d_head, theta) * factors
+
+
+class Still(Variation):
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        return torch.zeros_like(super().angles(positions, d_head, theta))
+
+
+class Backwards(Variation):
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        return -super().angles(positions, d_head, theta)
+
+
+ANGLES: dict[type[Variation], str] = {
+    OnePairSlow: "pair 2 turns by 0.05 rad per position, must be 0.1",
+    Still: "no pair turns with the position",
+    Backwards: "every pair turns by the right angle in the opposite direction",
+}
+
+
+@pytest.mark.parametrize("broken", ANGLES)
+def test_the_angle_of_each_pair_is_read(broken: type[Variation]) -> None:
+    found = reading_of(Subject(VariationAdapters(broken()), broken.__name__), "run_rope")
+    assert found is not None
+    assert ANGLES[broken] in found.text
+    assert len(found.table) == 3
+
+
+def test_nothing_is_read_of_a_subject_that_only_raises_or_gives_no_numbers() -> None:
+    class Raises:
+        def __getattr__(self, name: str) -> Any:
+            def entry_point(*args: Any, **kwargs: Any) -> Any:
+                raise RecursionError("nothing works here")
+
+            return entry_point
+
+    class GivesNaN:
+        def run_silu(self, in_features: Tensor) -> Tensor:
+            return in_features * torch.nan
+
+    assert [reading_of(Subject(Raises(), "raises"), name) for name in READERS] == [None] * len(READERS)
+    assert reading_of(Subject(GivesNaN(), "NaN"), "run_silu") is None
+
+
+def test_positions_are_told_as_spans() -> None:
+    assert span([]) == "none"
+    assert span([0, 1]) == "0, 1"
+    assert span([0, 2, 3, 4, 9]) == "0, 2 to 4, 9"
