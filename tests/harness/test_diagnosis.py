@@ -233,7 +233,21 @@ def test_a_diagnosis_that_breaks_hides_no_failure_but_fails_our_own_tests(monkey
 
 
 def test_every_experiment_has_a_name_of_its_own_and_words_for_it() -> None:
-    beginnings = ("on ", "for ", "with ", "when ", "at ", "in ", "under ", "along ", "between ", "after ", "without ")
+    beginnings = (
+        "on ",
+        "for ",
+        "with ",
+        "when ",
+        "at ",
+        "in ",
+        "under ",
+        "along ",
+        "between ",
+        "after ",
+        "without ",
+        "past ",
+        "token ",
+    )
     for name in EVERY:
         names = [experiment.name for experiment in program(name)]
         assert len(set(names)) == len(names)
