@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,13 @@ class UvRunWithFolder(Way):
 
     def judge(self) -> list[str]:
         return ["uv", "run", "--with", str(HOME / "harness"), "cs336", "check"]
+
+
+class UvRunWithGit(Way):
+    """uv run --with "cs336-harness @ git+CLONE#subdirectory=harness" cs336 check"""
+
+    def judge(self) -> list[str]:
+        return ["uv", "run", "--with", f"cs336-harness @ git+{HOME.as_uri()}#subdirectory=harness", "cs336", "check"]
 
 
 class UvAddDev(Way):
@@ -106,6 +114,30 @@ class Pipx(Way):
         return [str(self.tools / "pipx-bin" / "cs336"), "check"]
 
 
+def blocks_of_ci_page() -> list[str]:
+    """The workflow and the hook of docs/CI.md."""
+    return re.findall(r"```yaml\n(.*?)```", (HOME / "docs" / "CI.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+class GitHubWorkflow(Way):
+    """the command of the GitHub workflow in docs/CI.md"""
+
+    def judge(self) -> list[str]:
+        (command,) = re.findall(r"- run: (.*)", blocks_of_ci_page()[0])
+        return ["bash", "-ec", f'HARNESS="{self.wheel}"; {command}']
+
+
+class PreCommit(UvAddDev):
+    """uv add --dev WHEEL; pre-commit run, with the hook in docs/CI.md"""
+
+    def install(self) -> list[list[str]]:
+        (self.repository / ".pre-commit-config.yaml").write_text(blocks_of_ci_page()[1], encoding="utf-8")
+        return [*super().install(), ["git", "add", "--all"]]
+
+    def judge(self) -> list[str]:
+        return ["uvx", "--quiet", "pre-commit", "run", "--all-files", "--verbose"]
+
+
 class Clone(Way):
     """git clone; cd CLONE; uv run cs336 check PATH"""
 
@@ -119,11 +151,14 @@ class Clone(Way):
 WAYS: dict[str, type[Way]] = {
     "uv-run-with": UvRunWith,
     "uv-run-with-folder": UvRunWithFolder,
+    "uv-run-with-git": UvRunWithGit,
     "uv-add": UvAddDev,
     "uv-add-pytest": UvAddDevPytest,
     "uvx": Uvx,
     "pip": Pip,
     "pipx": Pipx,
+    "github-workflow": GitHubWorkflow,
+    "pre-commit": PreCommit,
     "clone": Clone,
 }
 

@@ -15,6 +15,10 @@ def check(
         Path | None,
         typer.Argument(help="An adapters file, or a repository that holds one; left out: the one you stand in."),
     ] = None,
+    huggingface: Annotated[
+        Path | None,
+        typer.Option(help="Judge a Llama-family checkpoint instead: config.json and safetensors.", metavar="FOLDER"),
+    ] = None,
     keyword: Annotated[
         str | None, typer.Option("-k", help="Only checks whose id or task contains this: 'rmsnorm', 'rope or softmax'.")
     ] = None,
@@ -44,9 +48,11 @@ def check(
     from cs336_harness.subject.environment import prepare_torch
 
     prepare_torch()
+    from cs336_harness.commands.check_checkpoint import check_checkpoint
     from cs336_harness.commands.writable import require_plots, require_writable_file
     from cs336_harness.course import drills
     from cs336_harness.isolation.trial import Trial
+    from cs336_harness.subject.failures import CannotJudgeError
     from cs336_harness.subject.locating import repository_here
     from cs336_harness.verdict import report
     from cs336_harness.verdict.suite import select
@@ -54,6 +60,10 @@ def check(
     console = Console()
     if json is not None:
         require_writable_file("--json", json)
+    if huggingface is not None:
+        if path is not None:
+            raise CannotJudgeError(f"give either {path} or --huggingface {huggingface}, not both")
+        raise typer.Exit(0 if check_checkpoint(console, huggingface, json) else 1)
     path = path if path is not None else repository_here()
     with report.errors_written(json, path), contextlib.ExitStack() as opened:
         if plots is not None:
