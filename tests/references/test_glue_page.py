@@ -45,4 +45,4 @@ def test_a_helper_left_out_is_found(name: str, helper: str, failing: str, tmp_pa
     text = FILES[name].replace(helper, instead.get(helper, "glue.Stacked(d_ff, d_ff)"))
     assert text != FILES[name]
     (tmp_path / name).write_text(text)
-    assert judge(tmp_path / name, checks="built_logits", diagnose=False)[failing].outcome == "failed"
+    assert judge(tmp_path / name, checks="built_logits", diagnose=False)[failing].outcome in ("failed", "blocked")
