@@ -10,6 +10,7 @@ from cs336_harness.cost.presets import HANDOUTS, preset
 from cs336_harness.cost.tally import BYTES_PER_VALUE, refuse_impossible
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.document import Document, Passage, TableBlock
+from cs336_harness.writeup.evidence import models_named
 
 SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "num_kv_heads", "d_ff")
 _OPTIONAL = ("num_kv_heads",)
@@ -133,7 +134,7 @@ def _filled(sizes: dict[str, int], year: int, *, tied: bool) -> tuple[DecoderSha
     named = {name: sizes[name] for name in SIZES if name in sizes}
     missing = [name for name in SIZES if name not in named and name not in _OPTIONAL]
     notices = []
-    if len(missing) == len(SIZES) - len(_OPTIONAL):
+    if not named:
         notices.append(f"It states no configuration: held against the {year} handout's GPT-2 XL.")
     elif missing:
         taken = ", ".join(f"{name} {getattr(own, name):,}" for name in missing)
@@ -217,6 +218,8 @@ class _Found:
             self._read_table(block)
             return
         text = block.content.text
+        if models_named(text, by_size=True) - {"xl"}:
+            return  # the sizes of another model
         for match in _statements(_STATED, text):
             self._state(0, _key(match), _number(match.group(match.re.groups)), block.line)
         for key, value in _tuples(text):
@@ -258,7 +261,7 @@ class _Found:
             self.statements[kind].setdefault(key, []).append((value, line))
 
     def agreed(self, document: Document) -> Iterator[tuple[dict[str, int], list[str]]]:
-        """The sizes, and what is said of those that are stated twice: first as stated first, then as stated last."""
+        """The sizes as they were stated first, as they were stated last, and none, with what is to be said of each."""
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         twice: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
@@ -266,10 +269,10 @@ class _Found:
             for key, stated in statements.items():
                 if key in first or (key == "batch_size" and len(self._named()) < _ENOUGH):
                     continue
-                other = next((item for item in stated if item[0] != stated[0][0]), None)
+                other = next((item for item in stated if item[0] != stated[0][0]), None) if kind < 2 else None
                 first[key] = stated[0][0]
-                last[key] = other[0] if other and kind < 2 else stated[0][0]
-                if other and kind < 2:
+                last[key] = other[0] if other else stated[0][0]
+                if other:
                     twice.append((key, stated[0], other))
         for sizes in (first, last) if twice else (first,):
             yield (
@@ -280,6 +283,8 @@ class _Found:
                     for key, one, two in twice
                 ],
             )
+        if len(twice) > 1:
+            yield {}, ["It states the sizes of several models."]
 
     def _named(self) -> set[str]:
         return {key for statements in self.statements for key in statements} - {"batch_size"}

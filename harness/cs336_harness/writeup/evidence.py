@@ -46,14 +46,22 @@ _ASIDE = re.compile(
     r"\bif\b|\bwould\b|\bwere\b|\bcould\b|\bsuppose|\bassum|\bhypothetical|\binstead\b|\brule of thumb\b"
     r"|\bchecks?\b|\bsanity\b|\bcompar"
     r"|\bversus\b|\bvs\b|\boriginal\b|\bopenai|\breported\b|\bpublished\b|\bpaper\b|\bhugging|\bper token\b"
-    r"|\bfor (?:each|one) token\b|\badam\w*|\boptimi[sz]er|\bgradients?\b|\bmoments?\b"
+    r"|\bfor (?:each|one) token\b|\badam\w*|\bgrads?\b|\boptim\b|\bpeak\b|\bstatic\b|\boptimi[sz]er|\bgradients?\b"
+    r"|\bmoments?\b"
     r"|\bactivations?\b|\btraining\b|\bbackward\b|\bcausal(?:ity|ly)?\b|\bhalf\b|\bhalv|\btied?\b|\btying\b"
     r"|\bwithout\b|\bexclud|\bignor|\bneglect|\bomit"
     r"|\bnot count|\bminus\b|\bexcept\b|\bsubtract|\bsav(?:e|es|ing)\b|\bdifference\b|\bfewer\b|\b[ahv]100\b"
     r"|\bgpus?\b|\bper second\b|\bnot\b|\bmistake|\bwrong"
     r"|\be\.g\.|\bexample\b|\bestimat|\bmarginal|\badd(?:s|itional)?\b|\bextra\b|\bmore\b|\bless\b|\bremain"
     r"|\brest\b|\bother\b"
-    r"|如果|假设|假如|若|检验|验证|相比|不含|不包括|除去|去掉|(?<!可)训练|反向|梯度|优化器|激活|其他|其余|剩余|绑定|共享",
+    r"|如果|假设|假如|若|检验|验证|相比|不含|不包括|除去|去掉|(?<!可)训练|反向|梯度|优化器|激活|其他|其余|剩余|绑定"
+    r"|共享",
+    re.I,
+)
+_ANOTHER_QUESTION = re.compile(
+    r"\badam\w*|\boptimi[sz]er|\bgradients?\b|\bactivations?\b|\btraining\b|\bbackward\b|\bkv cache|\bmfu\b"
+    r"|\bbatch size\b"
+    r"|优化器|梯度|激活|(?<!可)训练|反向",
     re.I,
 )
 _BLOCK_SHARE = re.compile(
@@ -70,7 +78,8 @@ class Claim:
 
     ``readings`` are sets of components, the likeliest first; empty when the text names none. ``scopes`` holds ``layer``
     and ``model`` as far as the text leaves them open. ``certain`` is whether label or sentence says plainly, in known
-    words only, what the number is. ``models`` and ``lengths`` are those that the text names for it; none when it names
+    words only, what the number is, ``sure`` whether they say what it counts, and ``aside`` whether they speak of
+    something that was not asked. ``models`` and ``lengths`` are those that the text names for it; none when it names
     none. ``formula`` is the expression whose value the number is said to be.
     """
 
@@ -83,6 +92,8 @@ class Claim:
     label: str
     context: str
     certain: bool
+    sure: bool = True
+    aside: bool = False
     models: frozenset[str] = frozenset()
     lengths: frozenset[int] = frozenset()
     of_block: bool = False
@@ -129,9 +140,14 @@ def is_before_and_after(text: str) -> bool:
 
 def is_aside(text: str) -> bool:
     """Whether a sentence speaks of something that was not asked: a supposition, a check, training, another model."""
-    return bool(_ASIDE.search(text))
+    return bool(_ASIDE.search(text.replace("_", " ")))
 
 
 def is_of_block(text: str) -> bool:
     """Whether a share is one of a block's cost, not of the model's."""
     return bool(_BLOCK_SHARE.search(text))
+
+
+def is_another_question(heading: str) -> bool:
+    """Whether a heading is about what training keeps or costs, of which no part of this problem asks."""
+    return bool(_ANOTHER_QUESTION.search(heading))

@@ -30,7 +30,7 @@ from cs336_harness.cost.quantities import Case, Quantity, quantity
 from cs336_harness.writeup.books import Books, measure
 from cs336_harness.writeup.diagnosis import diagnose, explained
 from cs336_harness.writeup.document import Document, Passage, TableBlock
-from cs336_harness.writeup.evidence import Claim, is_aside
+from cs336_harness.writeup.evidence import Claim
 from cs336_harness.writeup.formulas import values_of
 from cs336_harness.writeup.numbers import Written, find_numbers
 from cs336_harness.writeup.ratios import judge_ratio
@@ -100,7 +100,7 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
         return Finding(claim, WRONG, by_formula)
     if not (said and claim.certain and _answerable(claim, has_parts)):
         return _without_label(claim, said, equal)
-    nearest = _likeliest(said, number)
+    nearest = _likeliest([role for role in said if role.dimension == claim.dimension] or said, number)
     excuse = next((role for role in equal if _excused(claim, role, said, books)), None)
     if excuse is not None:
         return Finding(claim, RIGHT if number.names_itself else UNRECOGNISED, excuse)
@@ -133,7 +133,7 @@ def _without_label(claim: Claim, said: list[Quantity], equal: list[Quantity]) ->
 
 
 def _speaks_of_the_answer(claim: Claim) -> bool:
-    return bool(claim.readings) and claim.dimension is not None and not is_aside(claim.context)
+    return bool(claim.readings) and claim.dimension is not None and not claim.aside
 
 
 def _is_a_part(role: Quantity, number: Written) -> bool:
@@ -160,7 +160,9 @@ def _as_share(number: Written) -> Written:
 
 
 def _roles(claim: Claim, books: Books) -> list[Quantity]:
-    dimensions = [claim.dimension] if claim.dimension else [PARAMETERS, FLOPS, BYTES]
+    dimensions = [claim.dimension] if claim.dimension else []
+    if not claim.sure and claim.dimension in (None, PARAMETERS, FLOPS, BYTES):
+        dimensions += [other for other in (PARAMETERS, FLOPS, BYTES) if other != claim.dimension]
     sizes = [books.configuration.bytes_per_value]
     if _HALF.search(claim.context) and 2 not in sizes:
         sizes.append(2)

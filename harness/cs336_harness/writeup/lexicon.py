@@ -118,7 +118,7 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     (rf"\b{_QUERY}{_PROJ}|\bw[_^]?q\b|\bquer(?:y|ies)\b|查询(?:投影)?|\bq\s*投影", (_Q,)),
     (rf"\b{_KEY}{_PROJ}|\bw[_^]?k\b|\bkeys?\b|键(?:投影)?|\bk\s*投影", (_K,)),
     (rf"\b{_VALUE}{_PROJ}|\bw[_^]?v\b|值投影|\bv\s*投影", (_V,)),
-    (r"\bvalues?\b", (_V, _VALUES)),
+    (r"\bvalues\b", (_V, _VALUES)),
     (r"\bprojections?\b|投影(?:层|矩阵)?", (PROJECTIONS, _Q, _O)),
     # Feed-forward.
     (
@@ -205,7 +205,8 @@ _KNOWN = re.compile(
     r"|nearly|almost|ca|circa|some|exactly|now|overall|together|combined|single|whole|entire|full|our|my|own|here|still"
     r"|model|network|decoder|transformer|gpt-?2|gpt|xl|forward|pass|sequence|tokens?|positions?|context|length"
     r"|length|input|batch"
-    r"|flops?|[kmgtp]flops?|tf|gf|macs?|params?|parameters?|trainable|learnable|weights?|numbers?|occup(?:y|ies)|counts?|back|down"
+    r"|flops?|[kmgtp]flops?|tf|gf|macs?|params?|parameters?|trainable|learnable|weights?|numbers?|occup(?:y|ies)"
+    r"|counts?|back|down"
     r"|up|first|width|queries|keys|values|times|q|k|v|o|x|terms?|parts?|operations?|memory|storage|bytes?"
     r"|[kmgt]i?b|mib|gib|float32|fp32|float|single-precision|precision|compute|computation|operations?|multipl(?:y"
     r"|ies)|matmuls?|matrix"
@@ -276,7 +277,11 @@ def readings_of_label(words: str) -> list[frozenset[str]]:
     """The sets of components that a label may stand for, the likeliest first; see ``readings_of_mentions``."""
     if letter := _LETTER.fullmatch(words):
         return [{"q": _Q, "k": _K, "v": _V, "o": _O}[letter.group(1).lower()]]
-    return readings_of_mentions(find_mentions(words))
+    mentions = find_mentions(words)
+    readings = readings_of_mentions(mentions)
+    if len(mentions) > 1 and re.search(r"[(/（]", words):  # "attention output (scores @ V)" names one thing twice
+        readings += [mention.readings[0] for mention in mentions if mention.readings[0] not in readings]
+    return readings
 
 
 def readings_of_mentions(mentions: Sequence[Mention]) -> list[frozenset[str]]:

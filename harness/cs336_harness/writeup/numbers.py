@@ -34,7 +34,6 @@ _WORDS = {
     "B": 10**9,
     "b": 10**9,
     "T": 10**12,
-    "P": 10**15,
     "万": 10**4,
     "百万": 10**6,
     "亿": 10**8,
@@ -60,7 +59,7 @@ _UNIT = (
 )
 _SCALE = (
     r"(?:(?P<scale>万亿|十亿|百万|亿|万|thousand|million|billion|trillion|quadrillion"
-    r"|mn|bn|tn|[kKMGBTPmb](?![A-Za-z0-9]))(?:\s|-)?\s?)"
+    r"|mn|bn|tn|[kKMGBTmb](?![A-Za-z0-9]))(?:\s|-)?\s?)"
 )
 _NEAR = 60
 """How many characters around a number may say what it is: "about", "factor of", an operator."""
@@ -88,6 +87,7 @@ _RATIO_BEFORE = re.compile(
 )
 
 
+_MORE_LETTERS = re.compile(r"\s*(?:[A-Za-z](?![A-Za-z])|[A-Za-z]_|[\^²³(])")
 _RATE = re.compile(r"\s?(?:/\s?s(?:ec(?:ond)?)?(?![A-Za-z])|per second|每秒)")
 _BOUND = re.compile(
     r"(?:less than|under|below|fewer than|at most|up to|more than|over|above|at least|greater than|exceed(?:s|ing)?"
@@ -188,6 +188,8 @@ def _written(text: str, match: re.Match[str]) -> Written | None:
     rest = text[end : end + _NEAR]
     if unit.name == "" and re.match(r"[A-Za-z_(√]", rest):
         return None
+    if unit.dimension is None and len(unit.name) == 1 and _MORE_LETTERS.match(rest):
+        return None  # 2 T D V is a formula, and no two trillions
     mantissa, digits_after = _mantissa(match.group("mantissa"))
     power = int(match.group("power") or match.group("exponent") or 0)
     if abs(power) > 60:

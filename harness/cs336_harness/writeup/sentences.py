@@ -11,6 +11,7 @@ from cs336_harness.writeup.evidence import (
     PART_DIMENSIONS,
     Claim,
     dimensions_in,
+    is_another_question,
     is_aside,
     is_before_and_after,
     is_of_block,
@@ -48,7 +49,8 @@ _CLAUSE = re.compile(r"[,;:，；：。]\s|[，；：。、]|\bwhile\b|\bwhereas
 _EQUALS = re.compile(r"[=≈]")
 _LONGEST_FORMULA = 240
 _GOES_ON = re.compile(
-    r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down)\b|[上升下降增加到至即约为是或等于])*",
+    r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down)\b"
+    r"|[上升下降增加到至即约为是或等于])*",
     re.I,
 )
 _KEY_AND_VALUE = re.compile(r"[\"'`\s]*[:=：][\"'`\s≈~]*")
@@ -67,7 +69,7 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
     mentions = find_mentions(content.words)
     scopes = scopes_of(content.words) or scopes_of(passage.heading.rpartition(" / ")[2])
     in_d = passage.part == "d"
-    aside = is_aside(content.words)
+    aside = is_aside(content.words) or is_another_question(passage.heading)
     for number in numbers:
         times_layers = _TIMES_LAYERS.search(content.text[max(0, number.start - 40) : number.start])
         readings, plain, first = _associated(number, numbers, mentions, content.words, label, label_end)
@@ -88,6 +90,8 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
             (passage.label.text.strip() if passage.label else ""),
             content.words,
             certain=plain and not aside and not number.rate and not number.bound and not unknown_words(clause),
+            sure=number.dimension is not None or bool(dimensions_in(content.words)),
+            aside=aside,
             models=models,
             lengths=lengths,
             of_block=is_of_block(content.words) or is_of_block(passage.intro[-200:]),
@@ -201,7 +205,7 @@ def _associated(
     if plain and counted.index(number) > 0 and not _goes_on(text, counted, number):
         plain = False
     if not run and not mentions and number.dimension in _COUNTED:
-        return [EVERYTHING], True, 0
+        return [EVERYTHING], not _EQUALS.search(text[max(0, number.start - 4) : number.start]), 0
     readings = list(dict.fromkeys([*readings_of_mentions(run), *alternatives, *together]))
     return readings, plain and not _several(run), first
 

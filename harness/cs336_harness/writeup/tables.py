@@ -14,6 +14,7 @@ from cs336_harness.writeup.evidence import (
     PART_DIMENSIONS,
     Claim,
     first_dimension,
+    is_another_question,
     is_aside,
     is_before_and_after,
     is_of_block,
@@ -58,6 +59,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
     default = _table_dimension(table)
     columns = [_column(cell.text, table) for cell in table.header]
     stated_before = facts_of(table.intro)
+    aside = is_another_question(around)
     blocks_only = _holds_blocks_only(table)
     of_all = {"models": models_named(around), "lengths": lengths_named(stated_before) or lengths_named(table.heading)}
     for row in table.rows:
@@ -94,7 +96,9 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
                     certain=bool(what)
                     and known
                     and column.known
-                    and not (is_aside(context) or is_aside(table.heading) or number.rate or number.bound),
+                    and not (aside or is_aside(context) or number.rate or number.bound),
+                    aside=aside or is_aside(context),
+                    sure=number.dimension is not None or column.dimension is not None,
                     models=column.models or models or of_all["models"],
                     lengths=column.lengths or lengths_named(label) or of_all["lengths"],
                     of_block=of_block,
