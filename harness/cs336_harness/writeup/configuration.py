@@ -261,7 +261,7 @@ class _Found:
             self.statements[kind].setdefault(key, []).append((value, line))
 
     def agreed(self, document: Document) -> Iterator[tuple[dict[str, int], list[str]]]:
-        """The sizes as they were stated first, as they were stated last, and none, with what is to be said of each."""
+        """The sizes as stated first, as stated last, and none where they leave a doubt; with what to say of each."""
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         twice: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
@@ -283,8 +283,8 @@ class _Found:
                     for key, one, two in twice
                 ],
             )
-        if len(twice) > 1:
-            yield {}, ["It states the sizes of several models."]
+        if twice or any(name not in first for name in SIZES if name not in _OPTIONAL):
+            yield {}, []
 
     def _named(self) -> set[str]:
         return {key for statements in self.statements for key in statements} - {"batch_size"}

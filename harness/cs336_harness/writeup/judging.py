@@ -19,8 +19,10 @@ from cs336_harness.cost.ledger import (
     EVERYTHING,
     FLOPS,
     GROUPS,
+    HEAD,
     LAYER,
     MODEL,
+    NORMS,
     PARAMETERS,
     RATIO,
     SHARE,
@@ -39,6 +41,8 @@ from cs336_harness.writeup.tables import claims_of_table
 from cs336_harness.writeup.verdicts import RIGHT, UNRECOGNISED, WRONG, Finding
 
 _MOST_NUMBERS = 1000
+_FAR = math.log(20)
+"""How far from the total a number may be that is taken for it without being called so."""
 
 _TYING = re.compile(
     r"\btie[ds]?\b|\btying\b|\bshar(?:ed|ing) (?:the )?(?:weights?|matri(?:x|ces)|embedding)|绑定|共享", re.I
@@ -98,9 +102,11 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
     by_formula = _formula_says(claim, books)
     if by_formula is not None:
         return Finding(claim, WRONG, by_formula)
-    if not (said and claim.certain and _answerable(claim, has_parts)):
+    if not (said and claim.certain and _answerable(claim, has_parts) and _is_in_the_account(claim)):
         return _without_label(claim, said, equal)
     nearest = _likeliest([role for role in said if role.dimension == claim.dimension] or said, number)
+    if not claim.readings and _distance(number.value, nearest.value) > _FAR and not diagnose(number, nearest):
+        return Finding(claim, UNRECOGNISED, None)
     excuse = next((role for role in equal if _excused(claim, role, said, books)), None)
     if excuse is not None:
         return Finding(claim, RIGHT if number.names_itself else UNRECOGNISED, excuse)
@@ -133,7 +139,7 @@ def _without_label(claim: Claim, said: list[Quantity], equal: list[Quantity]) ->
 
 
 def _speaks_of_the_answer(claim: Claim) -> bool:
-    return bool(claim.readings) and claim.dimension is not None and not claim.aside
+    return bool(claim.readings or claim.number.dimension) and claim.dimension is not None and not claim.aside
 
 
 def _is_a_part(role: Quantity, number: Written) -> bool:
@@ -240,6 +246,13 @@ def _answerable(claim: Claim, has_parts: bool) -> bool:
     if not claim.readings:
         return claim.number.dimension in (PARAMETERS, BYTES, FLOPS) and claim.number.value >= 100_000
     return claim.number.dimension is not None or claim.table is not None or claim.number.value >= 100_000
+
+
+def _is_in_the_account(claim: Claim) -> bool:
+    """Whether what a claim speaks of is counted at all: norms and the look-up have no FLOPs here."""
+    first = claim.readings[0] if claim.readings else EVERYTHING
+    uncounted = claim.dimension in (FLOPS, SHARE) and first & (NORMS | {"token_embeddings"})
+    return not uncounted or first >= BLOCK or first == HEAD | {"token_embeddings"}
 
 
 def _formula_says(claim: Claim, books: Books) -> Quantity | None:

@@ -154,7 +154,7 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     ),
     (r"\bnon-?embedding\b|非嵌入", (BLOCK | _FINAL_NORM,)),
     (
-        r"\b(?:transformer[\s_-]*)?(?:blocks?|layers?)\b|(?<=[每个有所层 \d])(?:transformer\s*)?(?:块|层)(?!归一)",
+        r"\b(?:transformer[\s_-]*)?(?:blocks?|layers?)\b|(?<=[每个有所层单 \d])(?:transformer\s*)?(?:块|层)(?!归一)",
         (BLOCK,),
     ),
     (

@@ -215,7 +215,7 @@ def _written(text: str, match: re.Match[str]) -> Written | None:
 
 def _make(text: str, span: tuple[int, int], value: Fraction, step: Fraction, unit: Unit) -> Written:
     before, rest = text[max(0, span[0] - _NEAR) : span[0]], text[span[1] : span[1] + _NEAR]
-    working = bool(re.match(r"\s*(?:[×*·/^]|\+\s*\(?[\dA-Za-z√]|[xX]\s*[\d(])", rest)) and not re.match(
+    working = bool(re.match(r"\s*(?:[×*·/^²³]|\+\s*\(?[\dA-Za-z√]|[xX]\s*[\d(])", rest)) and not re.match(
         r"\s*/\s*[A-Za-z]", rest
     )
     working = working or (unit.dimension != RATIO and bool(re.search(r"(?:[×*·/^+]|[\d)]\s*[xX-])\s*\(?\s*$", before)))

@@ -49,7 +49,7 @@ _CLAUSE = re.compile(r"[,;:，；：。]\s|[，；：。、]|\bwhile\b|\bwhereas
 _EQUALS = re.compile(r"[=≈]")
 _LONGEST_FORMULA = 240
 _GOES_ON = re.compile(
-    r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down)\b"
+    r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down|per|layers?|blocks?|times|each)\b|\d"
     r"|[上升下降增加到至即约为是或等于])*",
     re.I,
 )
@@ -205,7 +205,7 @@ def _associated(
     if plain and counted.index(number) > 0 and not _goes_on(text, counted, number):
         plain = False
     if not run and not mentions and number.dimension in _COUNTED:
-        return [EVERYTHING], not _EQUALS.search(text[max(0, number.start - 4) : number.start]), 0
+        return [], not _EQUALS.search(text[max(0, number.start - 4) : number.start]), 0
     readings = list(dict.fromkeys([*readings_of_mentions(run), *alternatives, *together]))
     return readings, plain and not _several(run), first
 
