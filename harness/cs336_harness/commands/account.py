@@ -105,13 +105,16 @@ def account(
 
         typer.echo(dumps(_as_json(counted, plan, cache=cache, compare=compare is not None), indent=2))
         return
-    from cs336_harness.cost.account import markdown_report, print_report
+    from cs336_harness.cost.account import markdown_report, text_report
 
     tables = _tables(counted, plan, cache=cache, compare=compare is not None) or None
     if markdown:
         typer.echo(markdown_report(counted, name, tables), nl=False)
     else:
-        print_report(counted, name, tables)
+        from shutil import get_terminal_size
+
+        for line, style in text_report(counted, name, max(40, get_terminal_size().columns), tables):
+            typer.echo(typer.style(line, bold=style == "bold" or None, dim=style == "dim" or None) if style else line)
 
 
 def _plan(

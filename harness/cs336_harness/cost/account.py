@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from cs336_harness.contract import FLOP_TERMS
 from cs336_harness.cost.architecture import features_of
 from cs336_harness.cost.matmuls import CONVENTION
-from cs336_harness.cost.tables import ReportTable, markdown_table, print_table
+from cs336_harness.cost.tables import ReportTable, markdown_table, text_table
 from cs336_harness.cost.tally import BYTES_PER_VALUE, Tally
 from cs336_harness.cost.units import grouped, percent, readable, readable_bytes, readable_count
 
@@ -65,18 +65,27 @@ def markdown_report(account: Tally, name: str, tables: Iterable[ReportTable] | N
     return "\n\n".join([*blocks, *notes(account, tables is None)]) + "\n"
 
 
-def print_report(account: Tally, name: str, tables: Iterable[ReportTable] | None = None) -> None:
-    """The whole account, or the tables given in its place, on the terminal."""
-    from rich.console import Console  # here, because a program that asks for JSON need not wait for it
-    from rich.text import Text
+def text_report(
+    account: Tally, name: str, width: int, tables: Iterable[ReportTable] | None = None
+) -> Iterator[tuple[str, str]]:
+    """The whole account, or the tables given in its place, as lines for a terminal, each with its style.
 
-    console = Console(highlight=False)
-    console.print(Text(headline(account, name)))
+    Styles are ``bold``, ``dim`` and none. Prose is broken at ``width``; tables are not.
+    """
+    from textwrap import wrap
+
+    yield from ((line, "") for line in wrap(headline(account, name), width))
     for table in tables or report_tables(account):
-        print_table(console, table)
+        yield "", ""
+        yield from ((line, "bold") for line in wrap(table.title, width))
+        yield "", ""
+        lines = list(text_table(table, width))
+        yield from ((line, "bold" if table.total and line is lines[-1] else "") for line in lines)
+        yield "", ""
+        yield from ((line, "") for line in wrap(table.below, width))
     for note in notes(account, tables is None):
-        console.print()
-        console.print(Text(note, style="dim"))
+        yield "", ""
+        yield from ((line, "dim") for line in wrap(note, width))
 
 
 def _parameters(account: Tally) -> ReportTable:

@@ -2,9 +2,9 @@
 
 The list is the handout's (CS336 assignment 1, accounting for AdamW): in a block the outputs of both norms, of the
 projections, the scores, their softmax, the weighted sum of values, the output projection, and of the feed-forward w1,
-SiLU, w3 and w2; behind the blocks the final norm, the logits, and what cross-entropy makes of them. Masks, rotations,
-residual sums and the product of gate and value are left out, as there. A fused attention keeps neither scores nor
-softmax, so what this list says is more than such a step takes.
+SiLU and w2, here with w3, which the handout's own list leaves out; behind the blocks the final norm, the logits, and
+what cross-entropy makes of them. Masks, rotations, residual sums and the product of gate and value are left out, as
+there. A fused attention keeps neither scores nor softmax, so what this list says is more than such a step takes.
 """
 
 from __future__ import annotations

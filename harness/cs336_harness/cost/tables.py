@@ -1,15 +1,9 @@
-"""One table, shown on a terminal or written as Markdown."""
+"""One table, as lines of text or as Markdown."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # a program that asks for JSON need not wait for it
-    from rich.console import Console
-
-_NO_LIMIT = 1000
+from collections.abc import Iterator, Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,28 +26,29 @@ def markdown_table(table: ReportTable) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def print_table(console: Console, table: ReportTable) -> None:
-    """The table under its title; a narrow terminal goes without the column ``<what``, and nothing is cut."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def text_table(table: ReportTable, width: int) -> Iterator[str]:
+    """The lines of the table alone, without the column ``<what`` where ``width`` has no room for it.
 
-    console.print()
-    console.print(Text(table.title, style="bold"))
-    drawn = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False, collapse_padding=True)
-    shown = [index for index, column in enumerate(table.columns) if column != "<what" or console.width >= 115]
-    for index in shown:
-        column = table.columns[index]
-        drawn.add_column(column.lstrip("<"), justify="left" if column.startswith("<") else "right", no_wrap=True)
-    for row in table.rows:
-        drawn.add_row(*(row[index] for index in shown))
+    A table that needs more room than there is takes it: no number is cut.
+    """
+    head = [column.lstrip("<") for column in table.columns]
+    lines = [head, *table.rows, *([table.total] if table.total else [])]
+    widths = {index: max(len(line[index]) for line in lines) for index in range(len(head))}
+    fits = sum(widths.values()) + 2 * (len(widths) - 1) <= width
+    shown = [index for index, column in enumerate(table.columns) if fits or column != "<what"]
+
+    def row(cells: Sequence[str]) -> str:
+        placed = (
+            cells[index].ljust(widths[index])
+            if table.columns[index].startswith("<")
+            else cells[index].rjust(widths[index])
+            for index in shown
+        )
+        return "  ".join(placed).rstrip()
+
+    yield row(head)
+    yield "─" * (sum(widths[index] for index in shown) + 2 * (len(shown) - 1))
+    yield from map(row, table.rows)
     if table.total:
-        drawn.add_section()
-        drawn.add_row(*(table.total[index] for index in shown), style="bold")
-    needed = console.measure(drawn, options=console.options.update(width=_NO_LIMIT)).maximum
-    if needed > console.width:
-        Console(file=console.file, width=needed, no_color=console.no_color, highlight=False).print(drawn)
-    else:
-        console.print(drawn)
-    console.print(Text(table.below))
+        yield ""
+        yield row(table.total)

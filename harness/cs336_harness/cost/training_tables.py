@@ -92,8 +92,8 @@ def _activations(training: Training) -> ReportTable:
     ]
     below = (
         f"{readable(each * values, 'B')} a sequence at {each} bytes per {account.dtype}. It is the handout's list, "
-        "with scores and softmax written out; fused attention keeps neither. Recomputation keeps the input of every "
-        "block, and the rest of one block at a time."
+        "and w3; scores and softmax are written out, of which fused attention keeps neither. Recomputation keeps the "
+        "input of every block, and the rest of one block at a time."
     )
     columns = ("<output of", "<size", "count", "values", "share")
     total = ("total", "", "", grouped(values), percent(1, 1))
