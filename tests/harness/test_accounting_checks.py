@@ -101,7 +101,9 @@ def test_a_wrong_count_is_told_its_mistake_once(count: Any, case: str, names: li
 def test_a_mistake_that_is_not_in_the_dictionary_is_told_in_the_message():
     count = counting(lambda **sizes: right_count(**sizes) - 2 * sizes["num_layers"] * sizes["d_model"])
     message, named = diagnosed("accounting.parameter_count[mha]", count)
-    assert message.endswith("This is the count without the two norms of each block.")
+    assert message.endswith(
+        "This is the count without the two norms of each block. Which weights of the decoder are vectors?"
+    )
     assert named == []
 
 

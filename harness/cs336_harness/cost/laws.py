@@ -164,4 +164,7 @@ def _named(noun: str, measure: Measure, number: int, given: Mapping[str, int] | 
         return ""
     mistakes = mistakes_in(measure.dimension)
     found = explanations(measure, ledger, mistakes, lambda value: value == number, Fraction(0))
-    return f". {sentence(noun, found, ledger)}" if found else ""
+    if not found:
+        return ""
+    hint = f" {found[0][0].hint}" if len(found) == len(found[0]) == 1 else ""
+    return f". {sentence(noun, found, ledger)}{hint}"

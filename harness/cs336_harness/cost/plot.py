@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # drawing is an extra
 FORMATS = (".png", ".svg", ".pdf")
 COLOURS = ("#7ba3cc", "#c6dbef", "#72b7b2", "#f2cf5b", "#e9967a")
 CURVE_POINTS = 240
-SMALLEST_WRITTEN = 2.0
+SMALLEST_WRITTEN = 2.5
 """The smallest share, in percent, whose value fits into its part of a bar."""
 MOST_OF_A_NAME = 50
 
@@ -43,7 +43,7 @@ def plot_shares(account: Tally, name: str, handout: int, path: Path) -> None:
     by_length, by_size = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     _draw_lengths(by_length, account, name)
     _draw_sizes(by_size, account, handout)
-    by_length.set_ylabel("share of forward FLOPs, %")
+    by_length.set_ylabel(f"share of forward FLOPs, % (written from {SMALLEST_WRITTEN:g} on)")
     figure.legend(*by_length.get_legend_handles_labels(), loc="outside lower center", ncols=len(FLOP_TERMS))
     try:
         figure.savefig(path, dpi=150)
