@@ -166,10 +166,12 @@ def test_terms_of_another_form_are_failed(given: object, said: str):
 @pytest.mark.parametrize(
     ("term", "change", "case", "told"),
     [
-        ("attention_projections", lambda count, _: count // 2, "mha", "multiply-adds (MACs)"),
+        ("feed_forward", lambda count, _: count // 2, "mha", "multiply-adds (MACs)"),
+        ("attention_projections", lambda count, _: count // 2, "mha", "without the key and value projections"),
         ("attention_scores", lambda count, _: count // 2, "mqa", "halved"),
         ("attention_values", lambda count, a: count // a["num_heads"] * a["num_kv_heads"], "gqa", "key/value heads"),
         ("lm_head", lambda count, a: count // a["sequence_length"], "llama_3_8b", "last position only"),
+        ("lm_head", lambda count, a: count // a["sequence_length"], "gpt2_xl", "last position only. At how many"),
         ("lm_head", lambda count, _: count + 7, "mha", None),
     ],
 )

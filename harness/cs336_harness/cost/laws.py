@@ -14,6 +14,7 @@ from cs336_harness.contract import FLOP_TERMS
 from cs336_harness.cost.ledger import EVERYTHING, FLOPS, PARAMETERS, TERM_COMPONENTS, Ledger, true_ledger
 from cs336_harness.cost.matmuls import count_flops, count_parameters, flops_by_term, list_matmuls, list_weights
 from cs336_harness.cost.measure import Measure, explanations, sentence
+from cs336_harness.cost.mistake import Mistake
 from cs336_harness.cost.mistakes import MISTAKES, mistakes_in
 from cs336_harness.cost.units import grouped
 from cs336_harness.shapes import DecoderShape
@@ -36,6 +37,10 @@ SHAPES = {
     ),
 }
 """Shapes whose sizes all differ, so that no size can stand in for another: MHA, GQA and MQA, small and real."""
+
+
+_ONE_MISTAKE = Fraction(1, 100)
+"""A precision at which :func:`explanations` tries single mistakes alone."""
 
 
 def size_arguments(shape: DecoderShape) -> dict[str, int]:
@@ -163,8 +168,18 @@ def _named(noun: str, measure: Measure, number: int, given: Mapping[str, int] | 
     if _in_the_dictionary(ledger, given):
         return ""
     mistakes = mistakes_in(measure.dimension)
-    found = explanations(measure, ledger, mistakes, lambda value: value == number, Fraction(0))
-    if not found:
-        return ""
-    hint = f" {found[0][0].hint}" if len(found) == len(found[0]) == 1 else ""
-    return f". {sentence(noun, found, ledger)}{hint}"
+    # A mistake that would also change a term that is right is named only where no other gives the number.
+    sparing = [mistake for mistake in mistakes if _leaves_what_is_right(mistake, ledger, given)]
+    for precision, candidates in itertools.product((_ONE_MISTAKE, Fraction(0)), (sparing, mistakes)):
+        found = explanations(measure, ledger, candidates, lambda value: value == number, precision)
+        if found:
+            hint = f" {found[0][0].hint}" if len(found) == len(found[0]) == 1 else ""
+            return f". {sentence(noun, found, ledger)}{hint}"
+    return ""
+
+
+def _leaves_what_is_right(mistake: Mistake, ledger: Ledger, given: Mapping[str, int] | int) -> bool:
+    if isinstance(given, int):
+        return True
+    changed = mistake.change(ledger).flops_by_term()
+    return all(changed[term] == flops for term, flops in ledger.flops_by_term().items() if given[term] == flops)
