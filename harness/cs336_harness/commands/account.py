@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cs336_harness.cost.tables import ReportTable
     from cs336_harness.cost.training import Plan
 
+_MOST = 10**15
 _NEEDED = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff")
 
 
@@ -134,8 +135,8 @@ def _plan(
     if mfu is not None and step_seconds is not None:
         raise ValueError("--step-seconds gives the MFU and --mfu takes it; choose one")
     for option, value in {"--steps": steps, "--step-seconds": step_seconds}.items():
-        if value is not None and not 0 < value < float("inf"):
-            raise ValueError(f"{option} is {value}; it must be above 0")
+        if value is not None and not 0 < value < _MOST:
+            raise ValueError(f"{option} is {value}; it must be above 0 and below {_MOST:,}")
     if not training and memory is None and rate is None:
         return None
     from cs336_harness.cost.training import Plan, Training

@@ -20,6 +20,8 @@ from cs336_harness.shapes import DecoderShape
 
 BYTES_PER_VALUE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
 
+LARGEST_SIZE = 10**12
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tally:
@@ -76,8 +78,7 @@ def tally(
     length = shape.context_length if sequence_length is None else sequence_length
     refuse_impossible(shape)
     for name, size in {"batch size": batch_size, "sequence length": length}.items():
-        if size < 1:
-            raise ValueError(f"the {name} is {size}; it must be at least 1")
+        _require_size(f"the {name}", size)
     if dtype not in BYTES_PER_VALUE:
         raise ValueError(f"dtype {dtype} is not known; choose one of {', '.join(BYTES_PER_VALUE)}")
     other = shape.context_length if length != shape.context_length else 2 * shape.context_length
@@ -96,14 +97,20 @@ def tally(
 def refuse_impossible(shape: DecoderShape) -> None:
     """Raise ValueError, with the numbers, for sizes that make no decoder."""
     for field in ("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff"):
-        if getattr(shape, field) < 1:
-            raise ValueError(f"{field} is {getattr(shape, field)}; it must be at least 1")
-    if isinstance(shape, Architecture) and shape.head_dim is not None and shape.head_dim < 1:
-        raise ValueError(f"head_dim is {shape.head_dim}; it must be at least 1")
+        _require_size(field, getattr(shape, field))
+    if isinstance(shape, Architecture) and shape.head_dim is not None:
+        _require_size("head_dim", shape.head_dim)
     if shape.num_heads * shape.d_head != shape.d_q:
         raise ValueError(f"d_model {shape.d_model} does not divide into num_heads {shape.num_heads}")
     if shape.num_heads % shape.num_kv_heads:
         raise ValueError(f"num_heads {shape.num_heads} do not share num_kv_heads {shape.num_kv_heads} evenly")
+
+
+def _require_size(what: str, size: int) -> None:
+    if size < 1:
+        raise ValueError(f"{what} is {size}; it must be at least 1")
+    if size > LARGEST_SIZE:
+        raise ValueError(f"{what} is larger than {LARGEST_SIZE:,}; no decoder is")
 
 
 def as_json(account: Tally) -> dict[str, Any]:
