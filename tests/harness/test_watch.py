@@ -145,7 +145,7 @@ def test_what_two_judges_find_out_is_told_once(watching: Watching) -> None:
     watching.result(outcome="failed", message="off", diagnosis=MISTAKE)
     watching.take_text()
     watching.result("components.swiglu", outcome="failed", message="off", diagnosis=MISTAKE)
-    assert "the same mistake as in components.silu: silu-is-gelu" in watching.take_text()
+    assert "the same as in components.silu: silu-is-gelu" in watching.take_text()
 
 
 def test_one_check_is_counted_as_one(watching: Watching) -> None:
@@ -170,14 +170,12 @@ def test_no_word_is_broken_at_the_end_of_a_line(watching: Watching) -> None:
     watching.result()
     watching.tell("done")
     lines = watching.take_text().splitlines()
-    assert max(map(len, lines)) <= 100
-    assert any(line.endswith("others were not") or line.startswith("run in full") for line in lines) or any(
-        "the others were not run in full" in line for line in lines
-    )
+    assert max(map(len, lines)) <= 100  # a longer one would be cut by the terminal, in the middle of a word
+    assert "the others were not run in full" in " ".join(lines)
 
 
 def test_the_marks_are_explained_at_the_beginning(watching: Watching) -> None:
-    assert "✓ passed   ✗ failed   ○ not written yet" in watching.take_text()
+    assert "✓ passed  ✗ failed  ○ blank  · waits for a failed one" in watching.take_text()
 
 
 def test_commands(watching: Watching) -> None:

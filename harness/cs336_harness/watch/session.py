@@ -21,15 +21,15 @@ from cs336_harness.verdict.progress import entry_points_of, progress_lines
 from cs336_harness.verdict.report import MARKS, STYLES, counts_line, failure_block, print_report
 from cs336_harness.verdict.suite import Result, select
 
-KEYS = "Enter: again   f: only what failed   a: all checks   rope Enter: only that task   h: hints   ?: marks   q: quit"
+KEYS = "Enter: again  f: failed  a: all  rope Enter: that task  h: hints  q: quit"
 
 MEANINGS = {
     "passed": "passed",
     "failed": "failed",
-    "blank": "not written yet",
-    "blocked": "waits for one that fails",
-    "skipped": "not defined in the adapters",
-    "advisory": "reported, never failed",
+    "blank": "blank",
+    "blocked": "waits for a failed one",
+    "skipped": "undefined",
+    "advisory": "advisory",
 }
 
 
@@ -243,7 +243,7 @@ class Session:
     def _show_legend(self) -> None:
         text = Text()
         for outcome, mark in MARKS.items():
-            text.append(f"{mark} {MEANINGS[outcome]}   ", STYLES[outcome])
+            text.append(f"{mark} {MEANINGS[outcome]}  ", STYLES[outcome])
         self._console.print(text)
 
     def _print_lines(self, lines: Iterable[str]) -> None:
