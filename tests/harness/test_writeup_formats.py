@@ -265,3 +265,26 @@ def test_a_given_configuration_is_the_one(config, d_ff: int):
     judgement = judge_text(answer(config).partition("## (a)")[2].replace("# Transformer", ""), config)
     assert judgement.configuration.shape.d_ff == d_ff
     assert [finding for finding in judgement.findings if finding.verdict == "wrong"] == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Per layer I get QKVO 20.97 GF, scores 3.36 GF, AV 3.36 GF, SwiGLU 42.15 GF → 69.84 GF. ×48 = 3352 GF.",
+        "2 T F D for each, so SwiGLU needs 6 T F D FLOPs and 4P bytes hold it.",
+        "Attn output (scores @ V): one matmul, 3,355,443,200 FLOPs per block.",
+        "An A100 at 312 TFLOP/s needs 11 ms; the backward pass takes 7.03 TFLOPs more.",
+        "Without the head the total would be 3.352 TFLOPs.",
+        "RMSNorm before attention: 6.55 MFLOPs.",
+        "Output projection: 1,600² = 2,560,000 parameters.",
+        "2 · 1600 · 1600 · 1024 = 5,242,880,000",
+    ],
+)
+def test_working_and_remarks_convict_nothing(sentence: str):
+    assert wrong_numbers(f"{answer(XL)}\n\n## (b)\n\n{sentence}\n") == []
+
+
+def test_a_configuration_of_another_problem_is_not_taken_for_this_one_s():
+    other = "Training run: vocab_size = 10000, context_length = 256, num_layers = 4, d_model = 512, num_heads = 16."
+    text = f"{answer(XL).partition('## (a)')[2].replace('# ', '')}\n\n{other}\n\nvocab_size = 50257, d_model = 1600\n"
+    assert wrong_numbers(text) == []

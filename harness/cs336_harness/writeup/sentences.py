@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -53,6 +54,7 @@ _GOES_ON = re.compile(
     r"|[上升下降增加到至即约为是或等于])*",
     re.I,
 )
+_RUNS_ON = re.compile(r"→|⇒|[-=]>")
 _KEY_AND_VALUE = re.compile(r"[\"'`\s]*[:=：][\"'`\s≈~]*")
 _SMALLEST = 1000
 _SMALLEST_BARE = 100_000
@@ -211,9 +213,15 @@ def _associated(
 
 
 def _goes_on(text: str, counted: Sequence[Written], number: Written) -> bool:
-    """Whether a number says more of what the number before it says: "from 9 % to 62 %", "3.5 TFLOPs (3,517 GFLOPs)"."""
-    before = counted[counted.index(number) - 1]
-    return bool(_GOES_ON.fullmatch(text[before.end : number.start]))
+    """Whether a number says more of what the numbers before it say: "from 9 % to 62 %", "3.5 TFLOPs (3,517 GFLOPs)".
+
+    An arrow between two amounts is a sum that runs on ("SwiGLU 42 → 70"); between two shares it is a change.
+    """
+    chain = counted[: counted.index(number) + 1]
+    gaps = [text[one.end : other.start] for one, other in itertools.pairwise(chain)]
+    if number.dimension in _COUNTED and any(_RUNS_ON.search(gap) for gap in gaps):
+        return False
+    return all(_GOES_ON.fullmatch(gap) for gap in gaps)
 
 
 def _several(run: Sequence[Mention]) -> bool:
