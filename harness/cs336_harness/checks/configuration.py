@@ -32,7 +32,13 @@ MHA = SHAPE.replace(num_kv_heads=6)
 
 RUN = "run_transformer_lm"
 
-MODEL_WORKS = ("configuration.model_builds", "assembly.transformer_lm", "information_flow.repeated_calls")
+MODEL_WORKS = (
+    "configuration.model_builds",
+    "assembly.transformer_lm",
+    "information_flow.repeated_calls",
+    "information_flow.repeated_calls_of_a_model",
+    "information_flow.models_apart",
+)
 """What a question about an assembled model's numbers builds on."""
 
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.call_conventions import changed
+from cs336_harness.checks.comparing import apart
+from cs336_harness.checks.earlier_calls import NEAR
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.interventions import (
     CALLS_WORK,
@@ -23,10 +25,12 @@ from cs336_harness.reference.interventions import (
     model_call,
     replacement_ids,
 )
+from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
+from cs336_harness.reference.weights import make_weights
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
 from cs336_harness.subject.calling import Subject, own_copy
-from cs336_harness.subject.failures import CheckFailure, Evidence, explained_by
+from cs336_harness.subject.failures import CheckFailure, ConclusiveFailure, Evidence, explained_by
 
 TIME = 7
 MODES: tuple[Literal["train", "eval"], ...] = ("train", "eval")
@@ -89,7 +93,11 @@ def _require_row(token_ids: Tensor, base: Tensor, row: int, actual: Tensor, wher
     return error
 
 
-@check("information_flow.repeated_calls", task="transformer_lm", needs=["run_transformer_lm"])
+@check(
+    "information_flow.repeated_calls",
+    task="transformer_lm",
+    needs=["run_transformer_lm"],
+)
 def repeated_calls(subject: Subject) -> None:
     """The same arguments give the same logits, bit for bit, however often and after whatever other input.
 
@@ -137,26 +145,77 @@ def _require_same(token_ids: Tensor, first: Tensor, other: Tensor, message: str)
     after=["information_flow.repeated_calls"],
 )
 def repeated_calls_of_a_model(subject: Subject) -> None:
-    """One built model in eval mode gives the same logits, bit for bit, before and after it has seen another input.
+    """One built model gives the same logits, bit for bit, before and after it has seen other inputs: in both modes,
+    with autograd and without.
 
-    Usually broken by a cache, a counter or a running average in a buffer, which a model built anew for each call hides.
+    The other inputs are one of the same shape, then a longer one of fewer rows. Usually broken by a cache of keys and
+    values, a counter or a running average in a buffer, which a model built anew for each call hides.
     """
     model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
-    model.set_mode("eval")
-    with _seeded(1):
-        first = model.logits(token_ids)
-    model.logits(base_ids(GQA_SHAPE, GQA_SHAPE.context_length, ROWS - 1))
-    with _seeded(2):
-        second = model.logits(token_ids)
-    if not torch.equal(first, second):
-        evidence = model.evidence(token_ids)
-        evidence.error_in_noise = float((first - second).abs().max()) / flow_noise()
-        raise CheckFailure(
-            f"the built model gives different logits for the same token ids after it has seen others, up to"
-            f" {float((first - second).abs().max()):.3g} apart: its forward pass keeps something or draws something; in"
-            " a correct decoder a forward pass changes nothing",
-            evidence,
-        )
+    for mode in ("eval", "train"):
+        model.set_mode(mode)
+        for grad in (False, True):
+            with _seeded(1):
+                first = model.logits(token_ids, grad=grad)
+            model.logits(token_ids.flip(-1), grad=grad)
+            model.logits(base_ids(GQA_SHAPE, GQA_SHAPE.context_length, ROWS - 1), grad=grad)
+            with _seeded(2 if mode == "eval" else 1):  # dropout is for the check of the two modes to find
+                second = model.logits(token_ids, grad=grad)
+            if not torch.equal(first, second):
+                evidence = model.evidence(token_ids)
+                evidence.error_in_noise = float((first - second).abs().max()) / flow_noise()
+                how = f"in {mode} mode, {'with' if grad else 'without'} autograd"
+                raise CheckFailure(
+                    f"the result of the built model depends on earlier calls: {how}, the same token ids give other"
+                    " logits after it has seen others, up to"
+                    f" {float((first - second).abs().max()):.3g} apart; its forward pass keeps something (or draws"
+                    " something), and in a correct decoder a forward pass changes nothing",
+                    evidence,
+                )
+
+
+@check(
+    "information_flow.models_apart",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=["components.earlier_calls[transformer_lm]", "information_flow.repeated_calls_of_a_model"],
+)
+def models_apart(subject: Subject) -> None:
+    """Two models know nothing of each other: what the first one computed changes nothing in the second, nor back.
+
+    They have the same shapes, and other weights and another theta. At two lengths that no other check has, once the one
+    is asked first and once the other. Usually broken by a table or a cache that belongs to the class.
+    """
+    for time, d_model, turn in ((9, 36, 1), (11, 60, -1)):
+        shape = GQA_SHAPE.replace(num_layers=1, d_model=d_model, context_length=30 + time)
+        shapes = [shape, shape.replace(rope_theta=10.0)][::turn]
+        token_ids = base_ids(shape, time, 2)
+        one, two = (build(subject, each, make_weights(each, seed=131 + i)) for i, each in enumerate(shapes))
+        before, second, after = one.logits(token_ids), two.logits(token_ids), one.logits(token_ids)
+        if not torch.equal(before, after):
+            raise _not_apart("a model gives other logits after another model was called", one.evidence(token_ids))
+        right = [
+            apart(Oracle(each).transformer_lm(_wide(make_weights(each, seed=131 + i)), token_ids), logits) < NEAR
+            for i, (each, logits) in enumerate(zip(shapes, (before, second), strict=True))
+        ]
+        if right != [True, False]:
+            return
+    raise _not_apart(
+        "of two models the one that is called first is right and the other is wrong, whichever comes first",
+        two.evidence(token_ids),
+    )
+
+
+def _wide(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight.to(torch.float64) for name, weight in weights.items()}
+
+
+def _not_apart(what: str, evidence: Evidence) -> ConclusiveFailure:
+    return ConclusiveFailure(
+        f"the result of the built model depends on earlier calls: {what}; something belongs to the class that should"
+        " belong to the instance (a table, a mask, a cache); in a correct decoder two models share nothing",
+        evidence,
+    )
 
 
 @check(

@@ -29,6 +29,7 @@ GROUPS = (
 
 MODULES: dict[str, tuple[str, ...]] = {
     "components": (
+        "earlier_calls",
         "components",
         "components_beyond",
         "leading_axes",
@@ -187,6 +188,15 @@ def all_checks() -> dict[str, Check]:
         if unknown:
             raise ValueError(f"{item.id} builds on checks that are not there: {unknown}")
     return {item.id: item for item in ordered}
+
+
+def asked_first(item: Check) -> tuple[str, ...]:
+    """What every check of an entry point builds on without saying so: that no result depends on earlier calls."""
+    base = "components.earlier_calls"
+    if item.id.startswith(base):
+        return ()
+    ids = (f"{base}[{need.removeprefix('run_')}]" for need in item.needs)
+    return tuple(check_id for check_id in ids if check_id in all_checks())
 
 
 def find(prefix: str) -> list[Check]:

@@ -160,9 +160,12 @@ class BuiltModel:
         return self._run(THE_MODEL, lambda: self._module(given), grad=grad, ids=token_ids)
 
     @explained_by("configuration.model_builds")
-    def logits(self, token_ids: Tensor) -> Tensor:
-        """Raw logits (batch, T, V) of token ids (batch, T): finite and of that shape, or :class:`CheckFailure`."""
-        return self._checked(token_ids, self.forward(token_ids)).detach()
+    def logits(self, token_ids: Tensor, *, grad: bool = False) -> Tensor:
+        """Raw logits (batch, T, V) of token ids (batch, T): finite and of that shape, or :class:`CheckFailure`.
+
+        Detached; ``grad`` leaves autograd on while they are computed.
+        """
+        return self._checked(token_ids, self.forward(token_ids, grad=grad)).detach()
 
     def _checked(self, token_ids: Tensor, result: Any) -> Tensor:
         with self._witnessed(token_ids):

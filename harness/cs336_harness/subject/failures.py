@@ -44,6 +44,10 @@ class CheckFailure(AssertionError):
         self.after = after
 
 
+class ConclusiveFailure(CheckFailure):
+    """A failure whose message says what is wrong: no known mistake is looked for behind it."""
+
+
 class WrongShape(CheckFailure):
     """A call returned a tensor of another shape."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
+from cs336_harness.checks.registry import asked_first
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.environment_faults import environment_fault, is_own_name
 from cs336_harness.subject.failures import (
@@ -19,6 +20,7 @@ from cs336_harness.subject.failures import (
     BlankEntryPoint,
     CannotJudgeError,
     CheckFailure,
+    ConclusiveFailure,
     Evidence,
     refused_beyond_the_course,
 )
@@ -157,6 +159,8 @@ class Suite:
         elif (unasked := refused_beyond_the_course(result.failure)) is not None:
             result.outcome = "advisory"
             result.message = f"{result.message}; no test of CS336's gives it {unasked}, so refusing that is advisory"
+        elif isinstance(result.failure, ConclusiveFailure):
+            return result
         elif (told := self._told_before(check, result.failure)) is not None:
             result.outcome, result.blocked_by = "blocked", told
         elif self._wants_diagnosis(check):
@@ -256,7 +260,7 @@ class Suite:
         ``leading_axes[one]`` builds on ``leading_axes[three]``, which builds on the component: where three axes are
         right and the component is wrong, one axis only repeats it.
         """
-        waiting = [*check.after, *failure.after]
+        waiting = [*asked_first(check), *check.after, *failure.after]
         seen = set(self._under_way)  # two failures that name each other: the one asked for first stands
         while waiting:
             other = waiting.pop(0)

@@ -1,0 +1,235 @@
+"""A call depends on its arguments alone: on no call before it, and on no memory that nobody wrote.
+
+A class-level cache, a table kept under the length alone, a result whose memory was never written: all give numbers that
+other checks would put down to theta, to a wrong table or to a missing mask. So this is asked first, in two ways.
+
+*The same again*: the same arguments before and after others of the same shapes. *The other way round*: at sizes that
+nobody asked for before, first these arguments and then those; at other such sizes, first those and then these. Where
+what comes first is right and what comes second is wrong, both times, the order decides, and no argument is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from cs336_harness.checks.call_conventions import SAMPLES
+from cs336_harness.checks.comparing import REFERENCE, apart, attempt
+from cs336_harness.checks.registry import Param, check
+from cs336_harness.checks.self_attention import self_attention_arguments
+from cs336_harness.reference.weights import make_token_ids, make_weights, normal
+from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import ConclusiveFailure, Evidence
+
+Sample = Callable[[int, int, int], dict[str, Any]]
+"""Arguments of one entry point for so many positions, channels of a head, and rows of a table."""
+
+NEVER_ASKED = ((6, 10, 31), (8, 14, 37))
+"""Two such sizes, of which no other check asks: nothing can be kept for them yet."""
+
+NEAR = 1e-3
+"""How near to the reference, as a part of its largest number, a result is right here: the question is which of two very
+different tables was used."""
+
+
+def _shape(d_head: int, reach: int) -> DecoderShape:
+    return DecoderShape(
+        vocab_size=11, context_length=reach, d_model=3 * d_head, num_layers=1, num_heads=3, num_kv_heads=3, d_ff=64
+    )
+
+
+def _rope(time: int, d_head: int, reach: int) -> dict[str, Any]:
+    return {
+        "d_k": d_head,
+        "theta": 10000.0,
+        "max_seq_len": reach,
+        "in_query_or_key": normal(2, time, d_head, seed=121),
+        "token_positions": torch.arange(time),
+    }
+
+
+def _attention(time: int, d_head: int, reach: int) -> dict[str, Any]:
+    return self_attention_arguments(3 * d_head, 3, 2, time)
+
+
+def _attention_with_rope(time: int, d_head: int, reach: int) -> dict[str, Any]:
+    return {
+        **_attention(time, d_head, reach),
+        "max_seq_len": reach,
+        "theta": 10000.0,
+        "token_positions": torch.arange(time)[None],
+    }
+
+
+def _block(time: int, d_head: int, reach: int) -> dict[str, Any]:
+    shape, prefix = _shape(d_head, reach), "layers.0."
+    weights = make_weights(shape, seed=122).items()
+    return {
+        "d_model": shape.d_model,
+        "num_heads": 3,
+        "d_ff": shape.d_ff,
+        "max_seq_len": reach,
+        "theta": 10000.0,
+        "weights": {name.removeprefix(prefix): weight for name, weight in weights if name.startswith(prefix)},
+        "in_features": normal(2, time, shape.d_model, seed=123),
+    }
+
+
+def _model(time: int, d_head: int, reach: int) -> dict[str, Any]:
+    shape = _shape(d_head, reach)
+    return {
+        **shape.call_arguments(),
+        "weights": make_weights(shape, seed=124),
+        "in_indices": make_token_ids(shape, batch=2, time=time, seed=125),
+    }
+
+
+LARGER: dict[str, Sample] = {
+    "rope": _rope,
+    "multihead_self_attention": _attention,
+    "multihead_self_attention_with_rope": _attention_with_rope,
+    "transformer_block": _block,
+}
+"""What keeps tables or masks; the other components are asked at the sizes of their usual sample."""
+
+
+def _cases() -> dict[str, Param]:
+    cases = {}
+    for name, (task, sample) in SAMPLES.items():
+        usual: Sample = lambda time, d_head, reach, sample=sample: sample(2, time, 3)  # noqa: E731
+        cases[name] = Param(
+            (f"run_{name}", LARGER.get(name, usual)), task=task, needs=[f"run_{name}"], after=_parts(name)
+        )
+    whole = ("run_transformer_lm", _model)
+    after = _parts("transformer_lm")
+    cases["transformer_lm"] = Param(whole, task="transformer_lm", needs=["run_transformer_lm"], after=after)
+    return cases
+
+
+def _parts(name: str) -> list[str]:
+    parts = {
+        "swiglu": ["linear", "silu"],
+        "scaled_dot_product_attention": ["softmax"],
+        "multihead_self_attention": ["linear", "scaled_dot_product_attention"],
+        "multihead_self_attention_with_rope": ["multihead_self_attention", "rope"],
+        "transformer_block": ["rmsnorm", "swiglu", "multihead_self_attention_with_rope"],
+        "transformer_lm": ["embedding", "transformer_block"],
+    }
+    return [f"components.earlier_calls[{part}]" for part in parts.get(name, [])]
+
+
+@check("components.earlier_calls", cases=_cases())
+def earlier_calls(subject: Subject, case: tuple[str, Sample]) -> None:
+    """The same arguments give the same numbers, whatever was asked before, and every number was computed.
+
+    Usually broken by a table or a mask that is kept for all instances under its length alone, by a cache that is never
+    emptied, or by ``torch.empty`` returned where nothing was written.
+    """
+    entry_point, sample = case
+    here, there = (sample(*sizes) for sizes in NEVER_ASKED)
+    ask = _Asking(subject, entry_point)
+    first = ask(here)
+    if first is None:
+        return  # that it fails, and how, is said by the component's own check
+    _require_repeatable(ask, here)
+    after_itself, again = ask(others(here)), ask(here)
+    if again is None:
+        raise _depends(ask, here, "the same call fails after one with other values of the same shapes")
+    if not torch.equal(first, again):
+        furthest = f"{float((again - first).abs().max()):.3g}"
+        what = (
+            f"the same call gives other numbers, up to {furthest} apart, after one with other values of the same shapes"
+        )
+        raise _depends(ask, here, what)
+    if ask.is_right(others(here), after_itself) or not ask.is_right(here, first):
+        return
+    beginning, second = ask(others(there)), ask(there)
+    if ask.is_right(others(there), beginning) and not ask.is_right(there, second):
+        what = "of two calls with the same shapes the first is right and the second is wrong, whichever comes first"
+        raise _depends(ask, there, what)
+
+
+class _Asking:
+    """Calls of one entry point, and what the reference says to each."""
+
+    def __init__(self, subject: Subject, entry_point: str) -> None:
+        self.subject = subject
+        self.entry_point = entry_point
+        self._reference = getattr(REFERENCE, entry_point)
+        self._shape: tuple[int, ...] | None = None
+
+    def __call__(self, arguments: dict[str, Any]) -> Tensor | None:
+        """The subject's result; None where it has none of the right shape."""
+        return attempt(self.subject, self.entry_point, self._shape_of(arguments), **arguments)
+
+    def _shape_of(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
+        if self.entry_point == "run_scaled_dot_product_attention":
+            return (*arguments["Q"].shape[:-1], arguments["V"].shape[-1])
+        (name,) = {"in_features", "token_ids", "in_query_or_key", "in_indices"} & set(arguments)
+        widths = {"run_linear": "d_out", "run_embedding": "d_model", "run_transformer_lm": "vocab_size"}
+        if self.entry_point not in widths:
+            return tuple(arguments[name].shape)
+        leading = arguments[name].shape[:-1] if self.entry_point == "run_linear" else arguments[name].shape
+        return (*leading, arguments[widths[self.entry_point]])
+
+    def is_right(self, arguments: dict[str, Any], result: Tensor | None) -> bool:
+        """Whether a result is near the reference's."""
+        return apart(self._reference(**arguments), result) < NEAR
+
+
+def others(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the same shapes and sizes, every value another one."""
+    return {name: _other(name, value, arguments) for name, value in arguments.items()}
+
+
+def _other(name: str, value: Any, arguments: Mapping[str, Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {inner: _other(inner, weight, arguments) for inner, weight in value.items()}
+    if name in ("theta", "rope_theta"):
+        return 100.0
+    if not isinstance(value, Tensor):
+        return value
+    if name == "token_positions":
+        return value + 3
+    if value.dtype == torch.bool:
+        return torch.ones_like(value)
+    return 1.25 * value.flip(-1) if value.is_floating_point() else (value + 1) % arguments["vocab_size"]
+
+
+def _require_repeatable(ask: _Asking, arguments: dict[str, Any]) -> None:
+    with UnwrittenIsNaN():
+        unwritten = ask(arguments) is None
+    if unwritten:
+        raise ConclusiveFailure(
+            f"{ask.entry_point} is not repeatable: it returns memory that it never wrote (torch.empty, empty_like or"
+            " new_empty), whatever was there before; a correct decoder computes every number that it returns",
+            Evidence(entry_point=ask.entry_point, arguments=arguments),
+        )
+
+
+def _depends(ask: _Asking, arguments: dict[str, Any], what: str) -> ConclusiveFailure:
+    return ConclusiveFailure(
+        f"the result of {ask.entry_point} depends on earlier calls: {what}; something is kept from one call to the next"
+        " (a table, a mask, a cache) under less than all that it was made from, or for all instances at once; in a"
+        " correct decoder the arguments alone decide",
+        Evidence(entry_point=ask.entry_point, arguments=arguments),
+    )
+
+
+UNWRITTEN = (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.Tensor.new_empty_strided)
+
+
+class UnwrittenIsNaN(TorchFunctionMode):
+    """Inside, memory that PyTorch hands out unwritten holds NaN, so that whatever is made of it shows."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls one function of PyTorch, and fills what it leaves unwritten."""
+        result = func(*args, **(kwargs or {}))
+        if func in UNWRITTEN and result.is_floating_point() and not result.is_meta:
+            result.fill_(torch.nan)
+        return result
