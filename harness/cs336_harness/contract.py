@@ -116,6 +116,8 @@ def beyond_the_course(entry_point: str, arguments: Mapping[str, Any]) -> str | N
             dtype = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
             if dtype.startswith(("float", "bfloat")) and dtype != "float32":
                 return f"{dtype} numbers"
+            if name in axes and not tensor.is_contiguous():
+                return f"{name} as a transposed view"
         if name in axes and value.ndim not in axes[name]:
             return f"{name} of {value.ndim} {'axis' if value.ndim == 1 else 'axes'}"
     if entry_point == "run_multihead_self_attention_with_rope" and arguments["token_positions"].shape[0] > 1:

@@ -284,5 +284,6 @@ def test_every_configuration_check_has_a_violator_here() -> None:
         "no_tokens",
         "refuses_theta",
     }
+    tested |= {"fresh_weights", "fresh_layers", "ids_of_any_layout"}  # test_fresh_models.py
     every = {name for name, check in all_checks().items() if check.group == "configuration"}
     assert {f"configuration.{name}" for name in tested} == every

@@ -178,7 +178,7 @@ class VariationModel(nn.Module):
         self.variation, self.shape = variation, shape
         self.weights = nn.ParameterDict(
             {
-                name.replace(".", "/"): nn.Parameter(torch.full(size, 0.02))
+                name.replace(".", "/"): nn.Parameter(torch.ones(size) if len(size) == 1 else 0.02 * torch.randn(size))
                 for name, size in shape.weight_shapes().items()
                 if not (shape.tie_embeddings and name == "lm_head.weight")
             }

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.comparing import REFERENCE, judge_call, taught
+from cs336_harness.checks.comparing import REFERENCE, apart, attempt, judge_call, taught
 from cs336_harness.checks.registry import Param, check
 from cs336_harness.checks.self_attention import block_arguments, self_attention_arguments
 from cs336_harness.reference.weights import gains, normal
@@ -43,6 +43,12 @@ def _rotary(batch: int, time: int, heads: int) -> dict[str, Any]:
         "token_positions": torch.arange(time)[None],
     }
 
+
+LAYOUT_ROUNDING = 1e-4
+"""What another order of the same sums may change, and far less than other numbers do: a part of the largest element."""
+
+INPUTS = {"in_features", "token_ids", "in_query_or_key", "Q", "K", "V"}
+"""The arguments that are no weights."""
 
 SAMPLES: dict[str, tuple[str, Sample]] = {
     "linear": (
@@ -181,6 +187,30 @@ def axes_of_size_one(subject: Subject, case: tuple[str, Sample]) -> float:
         return judge_call(subject, entry_point, what="one row, one position", **sample(1, 1, 1))
 
 
+@check("components.any_layout", cases=_each_component(after_its_own=True))
+def any_layout(subject: Subject, case: tuple[str, Sample]) -> None:
+    """An input that is a transposed view gives the numbers of the same input lying in order.
+
+    Usually broken by ``.view`` after an operation that keeps the order of the memory, or by ``as_strided``.
+    """
+    entry_point, sample = case
+    in_order = sample(2, 5, 3)
+    shape = tuple(getattr(REFERENCE, entry_point)(**in_order).shape)
+    expected = attempt(subject, entry_point, shape, **in_order)
+    if expected is None:
+        return  # that it fails is said by the component's own check
+    views = {name: in_order[name].transpose(0, 1).contiguous().transpose(0, 1) for name in INPUTS & set(in_order)}
+    lesson = "a correct decoder takes an input in whatever order it lies in memory (.reshape, not .view)"
+    with taught(lesson):
+        result = subject.call(entry_point, shape=shape, **{**in_order, **views})
+        if apart(expected, result) > LAYOUT_ROUNDING:
+            raise CheckFailure(
+                f"{entry_point} gives other numbers for an input that is a transposed view than for the same one lying"
+                f" in order, up to {float((result - expected).abs().max()):.3g} apart",
+                Evidence(entry_point=entry_point, arguments={**in_order, **views}),
+            )
+
+
 @check("components.float32_kept", advisory=True, cases=_each_component(after_its_own=True))
 def float32_kept(subject: Subject, case: tuple[str, Sample]) -> None:
     """Float32 in, float32 out. No test of CS336's asks for it, and a float64 result has the right numbers in it.
@@ -227,7 +257,11 @@ def _filled(subject: Subject) -> dict[str, tuple[str, Sample]]:
     return filled
 
 
-@check("components.bfloat16_kept", task="transformer_block", needs=[], advisory=True)
+ALL_RIGHT = [f"components.{name}" for name in SAMPLES]
+"""What must be right before it is asked how precise it is."""
+
+
+@check("components.bfloat16_kept", task="transformer_block", advisory=True, after=ALL_RIGHT)
 def bfloat16_kept(subject: Subject) -> None:
     """Bfloat16 in, bfloat16 out. Not asked by the course; a model that is trained in bfloat16 needs it.
 
@@ -242,7 +276,7 @@ def bfloat16_kept(subject: Subject) -> None:
     _report(failures, "a model that is to run in bfloat16 needs this")
 
 
-@check("components.float64_computed", task="transformer_block", needs=[], advisory=True)
+@check("components.float64_computed", task="transformer_block", advisory=True, after=ALL_RIGHT)
 def float64_computed(subject: Subject) -> None:
     """Float64 in, float64 out, with the precision of float64. Not asked by the course; gradient checks need it.
 

@@ -94,7 +94,11 @@ def frozen_case() -> FrozenCase:
     "slow_oracle.huggingface_llama",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["slow_oracle.built_logits[gqa-6-over-2]", "slow_oracle.gradients[mha]"],
+    after=[
+        "slow_oracle.built_logits[gqa-6-over-2]",
+        "slow_oracle.gradient_of_repeated_ids",
+        "slow_oracle.gradients[mha]",
+    ],
 )
 def huggingface_llama(subject: Subject) -> float:
     """Logits and gradients of a small Llama, GQA 6 over 2, as Hugging Face's transformers computed them.

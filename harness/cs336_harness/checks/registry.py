@@ -41,7 +41,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "slow_oracle": ("slow_oracle", "frozen_llama"),
     "information_flow": ("information_flow", "arrival", "independence", "built_prefix"),
     "tying": ("tying", "tied_identity"),
-    "configuration": ("configuration", "input_limits", "raw_logits"),
+    "configuration": ("configuration", "fresh_models", "input_limits", "raw_logits"),
 }
 """The modules of this package that hold a group's checks, where that is not one of the group's own name."""
 

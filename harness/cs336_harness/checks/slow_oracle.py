@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import LOGITS, taught
 from cs336_harness.checks.registry import Param, check
 from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
 from cs336_harness.reference.interventions import model_call
-from cs336_harness.reference.tolerance import require_close
+from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, require_close
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure, Evidence
+from cs336_harness.subject.failures import CheckFailure, ConclusiveFailure, Evidence
 
 SMALL = DecoderShape(
     vocab_size=37,
@@ -164,6 +165,7 @@ def built_logits(subject: Subject, case: Case) -> float:
             after=[
                 *_built_logits(name),
                 "information_flow.gradient_leak",
+                "slow_oracle.gradient_of_repeated_ids",
                 *(["slow_oracle.gradients[mha]"] if name != "mha" else []),
             ],
         )
@@ -180,6 +182,49 @@ def gradients(subject: Subject, case: Case) -> float:
     """
     case = case.hidden()
     return judge_gradients(subject, case, *reference_gradients(case))
+
+
+class RepeatedIds(Case):
+    """An input in which id 7 occurs four times, id 3 twice, and others once."""
+
+    def token_ids(self) -> Tensor:
+        """Token ids (2, 5)."""
+        return torch.tensor([[7, 7, 3, 9, 7], [3, 7, 11, 1, 0]])
+
+
+REPEATED = RepeatedIds(SMALL.replace(num_layers=1), 2, 5)
+
+
+@check(
+    "slow_oracle.gradient_of_repeated_ids",
+    task="transformer_lm",
+    needs=ASSEMBLY,
+    after=[*_built_logits("mha"), "information_flow.gradient_leak"],
+)
+def gradient_of_repeated_ids(subject: Subject) -> None:
+    """A token id that occurs several times has the gradients of all its places in its row of the embedding, added.
+
+    Usually broken by ``scale_grad_by_freq``, which divides by the count, or by a look-up that keeps one of them.
+    """
+    name, token_ids = VOCABULARY[0], REPEATED.token_ids()
+    expected, relative_noise = reference_gradients(REPEATED)
+    model = build(subject, REPEATED.shape, REPEATED.weights())
+    given = model.gradients(token_ids, [REPEATED.direction()], [name])
+    gradient = given[0][name] if given else None
+    if gradient is None:
+        return  # that there is none is said by the check of all gradients
+    allowed = TOLERANCE_IN_NOISE * relative_noise * float(expected[name].abs().max())
+    wrong = (gradient - expected[name]).abs().amax(dim=1) > allowed
+    counts = token_ids.flatten().bincount(minlength=len(wrong))
+    if bool(wrong[counts > 1].any()) and not bool(wrong[counts <= 1].any()):
+        row = int((wrong & (counts > 1)).nonzero()[0])
+        factor = float((gradient[row].double() * expected[name][row]).sum() / expected[name][row].square().sum())
+        raise ConclusiveFailure(
+            f"the gradient of {name} is wrong for token ids that occur more than once: that of id {row}, which occurs"
+            f" {int(counts[row])} times, is {factor:.3g} times the right one (scale_grad_by_freq divides by the count);"
+            " in a correct embedding the gradients of all places are added",
+            model.evidence(token_ids),
+        )
 
 
 def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor], relative_noise: float) -> float:

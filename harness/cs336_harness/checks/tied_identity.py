@@ -64,6 +64,26 @@ def deepcopy(subject: Subject) -> None:
     require_both_uses(model, after)
 
 
+@check("tying.pickle", task="transformer_lm", needs=ASSEMBLY, after=["tying.deepcopy"])
+def pickle_round_trip(subject: Subject) -> None:
+    """A tied model that goes through pickle, as ``torch.save(model)`` does, is still tied. One that cannot is skipped.
+
+    Usually broken by a ``__getstate__`` or ``__setstate__`` that keeps each name by itself, or by a reference outside
+    of the module that pickle does not follow.
+    """
+    model, after = build_tied(subject), "after a round trip through pickle"
+    before = model.weights()
+    try:
+        copied = model.pickled()
+    except CheckFailure as failure:
+        if failure.__cause__ is not None:
+            return  # a lambda or a class inside a function: it says so at once, and a state dict is the better way
+        raise
+    require_one(copied, after)
+    _require_values(copied, before, after)
+    require_both_uses(copied, after)
+
+
 @check("tying.safetensors", task="transformer_lm", needs=ASSEMBLY, after=["tying.load_state_dict"])
 def safetensors_round_trip(subject: Subject) -> None:
     """A tied model comes back from a safetensors file tied. The file holds the shared matrix under one name.

@@ -377,9 +377,9 @@ class RemoteModel(BuiltModel):
         return self._ask("forward", token_ids, ids=token_ids)
 
     @explained_by("configuration.model_builds")
-    def logits(self, token_ids: Tensor) -> Tensor:
+    def logits(self, token_ids: Tensor, grad: bool = False) -> Tensor:
         """Looked at here again, in shape, dtype and that they are finite."""
-        return self._checked(token_ids, self._ask("logits", token_ids, ids=token_ids))
+        return self._checked(token_ids, self._ask("logits", token_ids, grad, ids=token_ids))
 
     def ids_after_forward(self, token_ids: Tensor) -> Tensor:
         """The ids that the other process was sent, as they are now."""
@@ -455,6 +455,10 @@ class RemoteModel(BuiltModel):
     def deepcopy(self) -> BuiltModel:
         """A copy, there."""
         return self._other("deepcopy")
+
+    def pickled(self) -> BuiltModel:
+        """Through pickle and back, there: nothing of it is unpickled here."""
+        return self._other("pickled")
 
     def cast(self, dtype: torch.dtype) -> BuiltModel:
         """``model.to(dtype)``, there."""

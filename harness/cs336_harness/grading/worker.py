@@ -46,6 +46,7 @@ MODEL_OPERATIONS = (
     "copies_weight",
     "counted_flops",
     "deepcopy",
+    "pickled",
     "cast",
     "moved",
     "to_empty",

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import pickle
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -160,7 +161,7 @@ class BuiltModel:
         return self._run(THE_MODEL, lambda: self._module(given), grad=grad, ids=token_ids)
 
     @explained_by("configuration.model_builds")
-    def logits(self, token_ids: Tensor, *, grad: bool = False) -> Tensor:
+    def logits(self, token_ids: Tensor, grad: bool = False) -> Tensor:
         """Raw logits (batch, T, V) of token ids (batch, T): finite and of that shape, or :class:`CheckFailure`.
 
         Detached; ``grad`` leaves autograd on while they are computed.
@@ -232,7 +233,7 @@ class BuiltModel:
                 retain_graph=len(directions) > 1,
                 allow_unused=True,
             )
-            found = dict(zip(unique, given, strict=True))
+            found = dict(zip(unique, map(_dense, given), strict=True))
             parts = {name: found[id(parameter)] for name, parameter in wanted.items()}
             return {name: None if part is None else _copied(part) for name, part in parts.items()}
 
@@ -290,6 +291,10 @@ class BuiltModel:
         """``copy.deepcopy`` of the model."""
         return self._again(self._run("copy.deepcopy", lambda: copy.deepcopy(self._module)))
 
+    def pickled(self) -> BuiltModel:
+        """The model as ``torch.save(model)`` keeps it: through pickle and back, in memory, and nothing but itself."""
+        return self._again(self._run("pickle", lambda: pickle.loads(pickle.dumps(self._module))))
+
     def cast(self, dtype: torch.dtype) -> BuiltModel:
         """``model.to(dtype)``."""
         return self._again(self._run("model.to(dtype)", functools.partial(self._module.to, dtype)))
@@ -345,6 +350,11 @@ class BuiltModel:
 
 
 _MULTIPLIES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+
+
+def _dense(gradient: Tensor | None) -> Tensor | None:
+    """A gradient with every number written down; that of ``nn.Embedding(sparse=True)`` has the looked-up rows alone."""
+    return gradient if gradient is None or gradient.layout == torch.strided else gradient.to_dense()
 
 
 def _copied(tensor: Tensor) -> Tensor:
