@@ -66,7 +66,6 @@ def _write_pages(folder: Path, again: Sequence[str]) -> None:
 
     audit = folder / defects_pages.AUDIT
     known = defects_pages.read(audit.read_text()) if audit.exists() else {}
-    known = {name: row for name, row in known.items() if row.told_as != defects_pages.NOT_COUNTED}
     names = [defect.name for defect in real_defects()]
     judged = _judged([name for name in names if name in again or name not in known])
     rows = {name: known[name] for name in names if name in known}

@@ -321,3 +321,19 @@ class AttentionTransposesFromTheFront(AdaptersDefect):
         if K.ndim != 3:
             raise RuntimeError("the sizes of the tensors to multiply do not match")
         return super().run_scaled_dot_product_attention(Q, K, V, mask)
+
+
+@defect(
+    "attention-scale-after-softmax",
+    Place.ATTENTION,
+    hint="What is divided by sqrt(d_head): the scores, or what the softmax made of them?",
+    steps=SCALE,
+)
+class AttentionScaleAfterSoftmax(OracleDefect):
+    """The softmax takes the plain scores, and its weights are divided by sqrt(d_head) afterwards: they no longer sum to
+    one.
+    """
+
+    def attend_matrix(self, queries: Tensor, keys: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
+        scale = self.score_scale(queries.shape[-1])
+        return self.weigh(self.score_matrix(queries, keys) / scale, allowed) * scale @ values

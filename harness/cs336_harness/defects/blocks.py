@@ -15,7 +15,7 @@ TWO_LINES = (
 )
 
 
-class _Block(OracleDefect):
+class BlockInParts(OracleDefect):
     """A block taken apart: attention and feed-forward as functions of what they read."""
 
     def attention(self, x: Tensor, weights: LayerWeights, positions: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class _Block(OracleDefect):
     hint="Is the norm taken of what goes into a sublayer, or of what comes out of the addition?",
     steps=TWO_LINES,
 )
-class BlockPostNorm(_Block):
+class BlockPostNorm(BlockInParts):
     """Each norm is taken after the addition (post-norm, as in Vaswani et al.); this decoder norms what a sublayer
     reads.
     """
@@ -53,7 +53,7 @@ class BlockPostNorm(_Block):
     hint="Does a norm stand before its sublayer or behind it?",
     steps=TWO_LINES,
 )
-class BlockNormAfterSublayer(_Block):
+class BlockNormAfterSublayer(BlockInParts):
     """The output of each sublayer is normed before it is added, and its input is not."""
 
     def block(self, x: Tensor, weights: LayerWeights, positions: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class BlockNormAfterSublayer(_Block):
     hint="What is added to the sublayer's output: the stream as it came in, or the norm of it?",
     steps=TWO_LINES,
 )
-class ResidualFromNormedInput(_Block):
+class ResidualFromNormedInput(BlockInParts):
     """The normed input is added to each sublayer's output (x = norm(x); x = x + f(x)); the stream itself must be
     added.
     """
@@ -85,7 +85,7 @@ class ResidualFromNormedInput(_Block):
     hint="Two additions make a block: what is added to attention's output?",
     steps=TWO_LINES,
 )
-class AttentionResidualMissing(_Block):
+class AttentionResidualMissing(BlockInParts):
     """Attention's output replaces the stream; x is not added to it."""
 
     def attention_sublayer(self, x: Tensor, weights: LayerWeights, positions: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class AttentionResidualMissing(_Block):
     hint="Two additions make a block: what is added to the feed-forward's output?",
     steps=TWO_LINES,
 )
-class FeedForwardResidualMissing(_Block):
+class FeedForwardResidualMissing(BlockInParts):
     """The feed-forward's output replaces the stream; x is not added to it."""
 
     def feed_forward_sublayer(self, x: Tensor, weights: LayerWeights) -> Tensor:
@@ -121,7 +121,7 @@ class ResidualsMissing(AttentionResidualMissing, FeedForwardResidualMissing):
     hint="What does the feed-forward read: the stream before attention, or after it?",
     steps=TWO_LINES,
 )
-class BlockParallel(_Block):
+class BlockParallel(BlockInParts):
     """Attention and feed-forward both read the block's input (as in GPT-J); here the feed-forward reads what attention
     left.
     """
@@ -150,7 +150,7 @@ class BlockFeedForwardFirst(OracleDefect):
     hint="Which x is added to the feed-forward's output: the one before attention, or the one after it?",
     steps=TWO_LINES,
 )
-class SecondResidualFromBlockInput(_Block):
+class SecondResidualFromBlockInput(BlockInParts):
     """The feed-forward's output is added to the block's input, so attention reaches the stream only through the
     feed-forward.
     """
@@ -166,7 +166,7 @@ class SecondResidualFromBlockInput(_Block):
     hint="How many times is x added on the way through a block: once for each sublayer?",
     steps=TWO_LINES,
 )
-class ResidualAddedTwice(_Block):
+class ResidualAddedTwice(BlockInParts):
     """The input is added twice around each sublayer: once in the sublayer and once in the block, so the stream
     doubles.
     """
@@ -184,7 +184,7 @@ class ResidualAddedTwice(_Block):
     hint="A sublayer's output is added as it is: which factor is on yours?",
     steps=TWO_LINES,
 )
-class ResidualBranchesScaled(_Block):
+class ResidualBranchesScaled(BlockInParts):
     """Each sublayer's output is divided by sqrt(2 num_layers) in the forward pass; that factor belongs to GPT-2's
     initialisation.
     """

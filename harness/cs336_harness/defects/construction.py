@@ -256,6 +256,19 @@ class ConfigOneKvHead(_OtherSizes):
 
 
 @defect(
+    "config-kv-heads-taken-for-group-size",
+    Place.CONFIGURATION,
+    hint="num_kv_heads counts key/value heads: how many query heads share one, and which of the two do you use?",
+    steps=("Build a model with 6 heads and 2 key/value heads and print the size of k_proj: two heads, not three.",),
+)
+class ConfigKvHeadsTakenForGroupSize(_OtherSizes):
+    """num_kv_heads is taken for the number of query heads that share one key/value head."""
+
+    def changed(self, sizes: dict[str, Any]) -> dict[str, Any]:
+        return {"num_kv_heads": sizes["num_heads"] // sizes["num_kv_heads"]}
+
+
+@defect(
     "config-d-ff-ignored",
     Place.CONFIGURATION,
     hint="d_ff comes in as an argument: what is your feed-forward's width computed from?",

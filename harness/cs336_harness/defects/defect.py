@@ -208,10 +208,12 @@ _MODULES = (
     "positions",
     "attention",
     "softmax",
+    "fused_projections",
     "attention_heads",
     "masks",
     "feed_forward",
     "blocks",
+    "one_sublayer",
     "layers",
     "output_head",
     "logits",
@@ -219,6 +221,7 @@ _MODULES = (
     "cache",
     "tying",
     "construction",
+    "learning",
     "accounting",
 )
 _REGISTRY: dict[str, type[Defect]] = {}

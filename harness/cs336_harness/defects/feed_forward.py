@@ -74,6 +74,30 @@ class SiluIsTanh(OracleDefect):
         return torch.tanh(x)
 
 
+@defect("silu-is-hard-swish", Place.FEED_FORWARD, hint="What shape does your sigmoid have?", steps=SILU_VALUES)
+class SiluIsHardSwish(OracleDefect):
+    """Hard-swish stands where SiLU belongs: x times a sigmoid made of three straight lines."""
+
+    def silu(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.hardswish(x)
+
+
+@defect("silu-is-relu-squared", Place.FEED_FORWARD, hint="What does yours give at -1? Not zero.", steps=SILU_VALUES)
+class SiluIsReluSquared(OracleDefect):
+    """The square of ReLU stands where SiLU belongs."""
+
+    def silu(self, x: Tensor) -> Tensor:
+        return torch.relu(x) ** 2
+
+
+@defect("silu-sigmoid-squared", Place.FEED_FORWARD, hint="How many sigmoids multiply x?", steps=SILU_VALUES)
+class SiluSigmoidSquared(OracleDefect):
+    """x is multiplied by the sigmoid twice; SiLU has it once."""
+
+    def silu(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(x) ** 2
+
+
 @defect(
     "silu-missing",
     Place.FEED_FORWARD,

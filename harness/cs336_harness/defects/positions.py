@@ -300,3 +300,19 @@ class PositionsReversed(OracleDefect):
 
     def positions(self, time: int) -> Tensor:
         return super().positions(time).flip(0)
+
+
+@defect(
+    "rope-in-plain-attention",
+    Place.POSITIONS,
+    hint="Two entry points call attention: which of them knows of positions?",
+    steps=("Exchange two earlier positions of the input: without rotation, the last position's output must not move.",),
+)
+class RopeInPlainAttention(AdaptersDefect):
+    """run_multihead_self_attention rotates queries and keys by their positions; only the entry point with RoPE in its
+    name does.
+    """
+
+    def run_multihead_self_attention(self, *positional: Any, **arguments: Any) -> Tensor:
+        rotary = {"max_seq_len": arguments["in_features"].shape[-2], "theta": 10000.0}
+        return super().run_multihead_self_attention_with_rope(*positional, **arguments, **rotary)

@@ -279,3 +279,36 @@ class RopePositionsPlusOne(OracleDefect):
 
     def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
         return super().angles(positions + 1, d_head, theta)
+
+
+@defect(
+    "rope-positions-interpolated",
+    Place.POSITIONS,
+    hint="How far does the first pair turn from one position to the next? Exactly one radian.",
+    steps=ONE_PAIR,
+)
+class RopePositionsInterpolated(OracleDefect):
+    """The positions are divided by four ("linear scaling"), which stretches a trained model to a longer context; here
+    every pair turns four times too slowly.
+    """
+
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        return super().angles(positions / 4, d_head, theta)
+
+
+@defect(
+    "rope-scaled-as-in-llama-3-1",
+    Place.POSITIONS,
+    hint="Is there a rope_scaling in your configuration? This decoder has none.",
+    steps=("Print the frequencies of all pairs: each is theta ** (-2 i / d_head), the slow ones too.",),
+)
+class RopeScaledAsInLlama31(OracleDefect):
+    """The slow pairs turn up to eight times slower, as in Llama 3.1 (factor 8, from a context of 8192); here every
+    frequency is used as it is.
+    """
+
+    def inverse_frequencies(self, d_head: int, theta: float) -> Tensor:
+        frequencies = super().inverse_frequencies(d_head, theta)
+        turns = 8192 * frequencies / (2 * torch.pi)
+        kept = ((turns - 1) / 3).clamp(0, 1)
+        return frequencies * (kept + (1 - kept) / 8)

@@ -107,6 +107,36 @@ class SoftmaxDimIgnored(AdaptersDefect):
 
 
 @defect(
+    "softmax-sums-over-last-axis",
+    Place.ATTENTION,
+    hint="Two lines of a softmax name an axis: do both name the same?",
+    steps=("Take the softmax of a (2, 3) tensor over dim 0: the columns must sum to one.",),
+)
+class SoftmaxSumsOverLastAxis(OracleDefect):
+    """The maximum is taken along dim, but the sum always runs over the last axis."""
+
+    def softmax(self, x: Tensor, dim: int) -> Tensor:
+        powers = torch.exp(x - x.amax(dim, keepdim=True))
+        return powers / powers.sum(-1, keepdim=True)
+
+
+@defect(
+    "softmax-maximum-of-last-axis",
+    Place.ATTENTION,
+    hint="Two lines of a softmax name an axis: do both name the same?",
+    steps=("Take the softmax of a (2, 3) tensor over dim 0: the columns must sum to one.",),
+)
+class SoftmaxMaximumOfLastAxis(OracleDefect):
+    """The sum runs along dim, but the maximum that is subtracted is always that of the last axis, so it does not
+    cancel.
+    """
+
+    def softmax(self, x: Tensor, dim: int) -> Tensor:
+        powers = torch.exp(x - x.amax(-1, keepdim=True))
+        return powers / powers.sum(dim, keepdim=True)
+
+
+@defect(
     "softmax-overwrites-input",
     Place.ATTENTION,
     hint="A function that ends in an underscore, or -= on an argument, changes what the caller holds.",

@@ -105,15 +105,6 @@ class Written:
             tuple(str(counts[group] or "") for group in GROUPS),
         )
 
-    @classmethod
-    def read(cls, line: str) -> Written | None:
-        """The row that a line of the page holds, if it does."""
-        name, *cells = [cell.strip() for cell in line.split("|")[1:-1]] or [""]
-        if len(cells) != 3 + len(GROUPS) or not name or name == "known mistake" or name.startswith("---"):
-            return None
-        margin, told_as, told, *counts = cells
-        return cls(name, margin, told_as, tuple(told.split(", ")) if told != NONE else (), tuple(counts))
-
     def line(self) -> str:
         """The line of the page."""
         told = ", ".join(self.told) or NONE
@@ -136,9 +127,18 @@ def rounded(margin: float | None) -> str:
 
 
 def read(page: str) -> dict[str, Written]:
-    """The rows of the audit's page, by the name of the mistake."""
-    rows = (Written.read(line) for line in page.splitlines())
-    return {row.name: row for row in rows if row is not None}
+    """The rows of the audit's page, by the name of the mistake. A group that the page does not know counts nothing."""
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    if not table:
+        return {}
+    head, *rows = table
+    groups = [group.replace("_", " ") for group in GROUPS]
+    return {name: _read_row(name, dict(zip(head, [name, *cells], strict=True)), groups) for name, *cells in rows}
+
+
+def _read_row(name: str, cells: Mapping[str, str], groups: Sequence[str]) -> Written:
+    told = tuple(cells["told by"].split(", ")) if cells["told by"] != NONE else ()
+    return Written(name, cells["margin"], cells["told as"], told, tuple(cells.get(group, "") for group in groups))
 
 
 def table(rows: Iterable[Written]) -> str:
