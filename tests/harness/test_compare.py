@@ -56,9 +56,27 @@ def test_message_names_places_and_never_dumps_arrays() -> None:
     text = "\n".join(caught.value.evidence.details)
     assert "2 of 120 elements differ" in text
     assert "row 3, position 0, channel 5: got -2, must be 0" in text
-    assert "the largest is 2e+06 times the rounding noise 1e-06; 16 times is allowed" in text
     assert "tensor(" not in text
     assert len(text.splitlines()) <= 6
+
+
+def test_a_gross_error_is_one_pair_of_numbers_and_says_which_positions_are_right() -> None:
+    expected = torch.ones(2, 5, 3, dtype=torch.float64)
+    actual = expected.clone()
+    actual[:, 2:] = 7.0
+    with pytest.raises(CheckFailure) as caught:
+        require_close("run_rope", actual, expected, 1e-6)
+    assert caught.value.evidence.details == [
+        "18 of 30 elements differ: right at the positions 0 to 1, wrong from 2 on",
+        "row 0, position 2, channel 0: got 7, must be 1",
+    ]
+
+
+def test_the_size_of_a_small_error_is_told_in_words() -> None:
+    expected = torch.ones(2, 5, 3, dtype=torch.float64)
+    with pytest.raises(CheckFailure) as caught:
+        require_close("run_rope", 1.002 * expected, expected, 1e-6)
+    assert caught.value.evidence.details[-1].startswith("0.2 % off on average, one factor per row, 2e+03 times")
 
 
 def test_nan_is_infinitely_wrong() -> None:

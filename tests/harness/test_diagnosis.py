@@ -289,3 +289,14 @@ def test_a_failure_that_a_known_mistake_does_not_show_is_not_given_its_name() ->
     assert result.outcome == "failed"
     assert "no lm_head.weight" in result.message
     assert result.diagnosis is None
+
+
+def test_a_product_with_a_weight_that_is_not_transposed_is_told_as_that() -> None:
+    right = VariationAdapters(Variation())
+    slip = SimpleNamespace(**{name: getattr(right, name) for name in MODEL_ENTRY_POINTS})
+    slip.run_linear = lambda d_in, d_out, weights, in_features: in_features @ weights
+    found = diagnosis(Subject(slip, "slip"), "components.linear")
+    assert found.lines()[0] == (
+        "what is wrong: x @ W is computed with W of shape (128, 48); weights are stored (out, in), so y = W x is"
+        " x @ W.T: (48) times (48, 128) gives (128)"
+    )

@@ -41,7 +41,7 @@ def test_one_mistake_reads_as_one_failure() -> None:
         assert outcomes[name].outcome == "blocked"
         assert outcomes[name].blocked_by == "components.rmsnorm"
     assert outcomes["components.swiglu"].outcome == "passed"
-    assert verdict_line(list(outcomes.values())).startswith("1 of 16 required checks failed, 5 more wait")
+    assert verdict_line(list(outcomes.values())).startswith("1 of 16 required checks failed, 5 more are blocked")
 
 
 def test_a_check_that_passes_is_passed_whatever_it_builds_on() -> None:

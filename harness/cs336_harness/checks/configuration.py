@@ -118,7 +118,8 @@ def no_other_parameters(subject: Subject) -> None:
         if held.trained and not held.names:
             raise CheckFailure(
                 f"the model trains {held.own_name} of shape {held.shape}, which is none of the contract's weights;"
-                " a correct decoder has no biases, no learned positions and no other norms",
+                " a correct decoder has no biases, no learned positions and no other norms; a table that is not trained"
+                " belongs in register_buffer",
                 model.evidence(),
             )
 

@@ -85,7 +85,7 @@ def check(
             for _ in trial.run():
                 status.update(f"{len(trial.results) + 1} of {len(checks)}  {trial.running}")
         seconds = time.perf_counter() - started
-        results, not_run = trial.results, trial.not_run
+        results, not_run, blockers = trial.results, trial.not_run, trial.blockers
         wrong = bool(not_run) or any(result.stops_exit_zero for result in results)
         mine = isinstance(trial, Trial)  # drills are run as one's own code
         closing = drills.lines(trial.root, trial.drills) if mine and keyword is None and not wrong else []
@@ -96,7 +96,9 @@ def check(
         report.write_json(data, json)
     missing = report.missing_line(not_run, trial.cut_short)
     console.print()
-    report.print_report(console, results, seconds, verbose=verbose, hint=hint, root=trial.root, missing=missing)
+    report.print_report(
+        console, results, seconds, verbose=verbose, hint=hint, root=trial.root, missing=missing, blockers=blockers
+    )
     for line in closing:
         console.print(line, markup=False, highlight=False)
     if plots is not None:

@@ -171,7 +171,7 @@ class AttentionWeightsInBfloat16(OracleDefect):
     "attention-values-are-keys",
     Place.ATTENTION,
     hint="Three projections make three things: which one do your weights multiply?",
-    steps=("Set v_proj to zero: attention must fall silent.",),
+    steps=("Set v_proj to zero: attention must give zeros.",),
 )
 class AttentionValuesAreKeys(OracleDefect):
     """The values are made with the key projection (unrotated): v_proj is never used."""
@@ -214,7 +214,7 @@ class AttentionQueriesAndKeysExchanged(OracleDefect):
     "attention-keys-and-values-exchanged",
     Place.ATTENTION,
     hint="Follow k_proj and v_proj from the adapter: which of the two meets the query?",
-    steps=("Set v_proj to zero: attention must fall silent, not become uniform.",),
+    steps=("Set v_proj to zero: attention must give zeros, not become uniform.",),
 )
 class AttentionKeysAndValuesExchanged(OracleDefect):
     """k_proj makes the values and v_proj the keys."""
@@ -229,7 +229,7 @@ class AttentionKeysAndValuesExchanged(OracleDefect):
     "attention-output-projection-missing",
     Place.ATTENTION,
     hint="Four projections belong to attention: three come in, and what is the fourth for?",
-    steps=("Set output_proj to zero: attention must fall silent.",),
+    steps=("Set output_proj to zero: attention must give zeros.",),
 )
 class AttentionOutputProjectionMissing(OracleDefect):
     """The merged heads are returned as they are; output_proj is never applied."""

@@ -52,7 +52,7 @@ class _OtherGains(OracleDefect):
     "first-norm-used-twice",
     Place.SECOND_NORM,
     hint="A block owns two norms: which of them runs before the feed-forward, and is the other one ever called?",
-    steps=("Set ln2's gains to zero: the feed-forward must fall silent.",),
+    steps=("Set ln2's gains to zero: the feed-forward must give zeros.",),
 )
 class FirstNormUsedTwice(_OtherGains):
     """The feed-forward is fed through ln1 again; ln2 and its gains are never used."""
@@ -65,7 +65,7 @@ class FirstNormUsedTwice(_OtherGains):
     "second-norm-used-twice",
     Place.FIRST_NORM,
     hint="A block owns two norms: which of them runs before attention, and is the other one ever called?",
-    steps=("Set ln1's gains to zero: attention must fall silent.",),
+    steps=("Set ln1's gains to zero: attention must give zeros.",),
 )
 class SecondNormUsedTwice(_OtherGains):
     """Attention is fed through ln2; ln1 and its gains are never used."""

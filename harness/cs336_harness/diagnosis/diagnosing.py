@@ -18,6 +18,7 @@ from cs336_harness.diagnosis.programs import QUICK, can_show, program, programs_
 from cs336_harness.diagnosis.readings import reading_of
 from cs336_harness.diagnosis.replaying import reproduced
 from cs336_harness.diagnosis.reproducing import reproducer
+from cs336_harness.diagnosis.slips import slip_of
 from cs336_harness.diagnosis.wording import Diagnosis
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure, WrongShape
@@ -51,6 +52,9 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
     """
     probe, explained = probe_of(subject), explains_itself(failure)
     with _failure_not_hidden():
+        slip = slip_of(failure) if explained else None
+        if slip is not None:
+            return slip
         unnamed: list[str] = []
         for name in programs_for(check):
             if not probe.differing(name):
@@ -58,6 +62,8 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
             found = match(probe, name) or _beside_those_already_named(probe, name)
             if found is None and pairs and not unnamed and not explained:
                 found = _pair(probe, name)
+            if found is not None and _by_repeating_alone(probe, name) and _spared(probe, name, found):
+                found = None
             if found is not None and _makes_fail(found, check, failure):
                 return _named(probe, name, check, found)
             unnamed.append(name)
@@ -174,12 +180,24 @@ def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
 def _doubt(probe: Probe, name: str, found: Match) -> str | None:
     """What speaks against a name: a reading that it does not give, or a component that it would break and is right."""
     named = found.defects if found.together else found.defects[:1]
-    if all(experiment.decisive for experiment in probe.deciding(name)):
+    if _by_repeating_alone(probe, name):
         return "numbers that change from call to call fit more than one mistake"
     read, right = probe.reading(name), reading_of(subject_of(*named), name)
     if read is not None and not read.vague and (right is None or right.place is not read.place):
         return read.text
-    spared = [
+    spared = _spared(probe, name, found)
+    return f"{spared[0]} alone is right, so the mistake is made only around it" if spared else None
+
+
+def _by_repeating_alone(probe: Probe, name: str) -> bool:
+    """Whether a program shows nothing but that a call does not repeat."""
+    return all(experiment.decisive for experiment in probe.deciding(name))
+
+
+def _spared(probe: Probe, name: str, found: Match) -> list[str]:
+    """The components that the subject has right and the mistakes would break."""
+    named = found.defects if found.together else found.defects[:1]
+    return [
         component
         for component in QUICK
         if component != name
@@ -187,12 +205,18 @@ def _doubt(probe: Probe, name: str, found: Match) -> str | None:
         and all(not probe.see(experiment).absent for experiment in program(component))
         and any(can_show(defect, component) and not probe.fits(list(program(component)), defect) for defect in named)
     ]
-    return f"{spared[0]} alone is right, so the mistake is made only around it" if spared else None
 
 
 def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Diagnosis | None:
     """A reading, or the place alone where numbers differ. A message that states a broken promise says more."""
     read, located = probe.reading(name), locate(probe, name)
+    if located is not None and _by_repeating_alone(probe, name):
+        return Diagnosis(
+            where=str(located.place),
+            confidence="measured",
+            reading="; ".join(located.evidence),
+            reproducer=reproducer(probe, name),
+        )
     if located is None or (read is None and failure.evidence.error_in_noise is None):
         return None
     if read is not None and not located.certainly_flow(read.place):

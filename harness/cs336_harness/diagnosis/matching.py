@@ -99,7 +99,7 @@ def match(probe: Probe, name: str, *, given: Defects = ()) -> Match | None:
     alone = [
         defect
         for defect in candidates(name)
-        if contradiction(defect, *given) is None and probe.fits(order, defect, *given)
+        if not (given and defect.rounds) and contradiction(defect, *given) is None and probe.fits(order, defect, *given)
     ]
     return Match(tuple(_most_consistent(probe, name, alone))) if alone else None
 
@@ -172,7 +172,8 @@ def _likely_pairs(
     """
     here, before = experiments[first], experiments[:first]
     unnoticed = []
-    for defect in candidates(name):
+    known = [defect for defect in candidates(name) if not defect.rounds]  # fits so loosely that it hides in any pair
+    for defect in known:
         if time.process_time() > deadline:
             return
         if probe.fits(before, defect):
@@ -181,7 +182,7 @@ def _likely_pairs(
     for defect in explaining:
         later = next(e for e in experiments if not probe.fits([e], defect))
         order = [later, here, *before, *(e for e in experiments[first + 1 :] if e is not later)]
-        yield from (((defect, other), order) for other in candidates(name) if other is not defect)
+        yield from (((defect, other), order) for other in known if other is not defect)
     showing = [defect for defect in unnoticed if not _unchanged(here, defect)]
     order = [here, *before, *experiments[first + 1 :]]
     yield from ((pair, order) for pair in itertools.combinations(showing, 2))

@@ -42,6 +42,11 @@ class Diagnosis:
         """Whether a known mistake explains the failure, told here for the first time."""
         return bool(self.defects) and self.told_before is None
 
+    @property
+    def says_what(self) -> bool:
+        """Whether it says what is wrong, a known mistake or a reading, here for the first time."""
+        return (bool(self.defects) or bool(self.reading)) and self.told_before is None
+
     def lines(self, *, hint: bool = False) -> list[str]:
         """For a person: what is wrong, where, the evidence, the hint (with its steps, if asked for), how to see it."""
         if self.told_before is not None:

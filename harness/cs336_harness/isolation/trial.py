@@ -154,6 +154,13 @@ class Trial:
         return [self._results[check.id] for check in self.checks if check.id in self._results]
 
     @property
+    def blockers(self) -> list[Result]:
+        """Failures of checks that were not asked for and block one that was."""
+        asked = {check.id for check in self.checks}
+        blocking = dict.fromkeys(result.blocked_by for result in self.results if result.blocked_by is not None)
+        return [self._results[name] for name in blocking if name not in asked and name in self._results]
+
+    @property
     def not_run(self) -> list[str]:
         """The ids of the checks that have no result."""
         return [check.id for check in self.checks if check.id not in self._results]

@@ -36,7 +36,6 @@ HALF_UNIT: dict[torch.dtype, float] = {
 """Half a unit in the last place, relative, of each dtype."""
 
 NOISE_SEEDS = (1, 2)
-WORST_SHOWN = 3
 
 
 def perturbed(value: Any, half_unit: float, draw: torch.Generator) -> Any:
@@ -108,23 +107,47 @@ class Comparison:
             yield tuple(index)
 
     def details(self) -> list[str]:
-        """The mismatch for a person: counts, errors, the worst places."""
+        """The mismatch for a person: where, one pair of numbers, and the size of an error that is small."""
         errors = self.errors
         differs = errors > TOLERANCE_IN_NOISE * self.noise
-        finite = errors[errors.isfinite()]
-        mean = float(finite.mean()) if finite.numel() else math.inf
-        lines = [
-            f"shape {tuple(errors.shape)}: {int(differs.sum())} of {errors.numel()} elements differ",
-            f"largest error {_largest(errors):.3g}, mean {mean:.3g}",
-            f"the largest is {self.error_in_noise:.3g} times the rounding noise {self.noise:.2g};"
-            f" {TOLERANCE_IN_NOISE:g} times is allowed",
+        lines = [f"{int(differs.sum())} of {errors.numel()} elements differ{self._positions(differs)}"]
+        worst = unravelled(int(errors.argmax()), errors.shape)
+        got, wanted = float(self.actual[worst]), float(self.expected[worst])
+        lines.append(f"{self.place(worst)}: got {got:.6g}, must be {wanted:.6g}")
+        return lines + self._if_small(errors)
+
+    def _positions(self, differs: Tensor) -> str:
+        """Which positions are wrong, where not all are."""
+        axis = self.axes.index("position") - len(self.axes) if "position" in self.axes else None
+        if axis is None or differs.ndim < -axis:
+            return ""
+        wrong = differs.transpose(axis, 0).flatten(1).any(-1).nonzero().flatten().tolist()
+        first, time = wrong[0], differs.shape[axis]
+        if len(wrong) == time:
+            return ""
+        right = "position 0" if first == 1 else f"the positions 0 to {first - 1}"
+        if first > 0 and wrong == list(range(first, time)):
+            return f": right at {right}, wrong from {first} on"
+        return f": wrong at {len(wrong)} of {time} positions, first at {first}"
+
+    def _if_small(self, errors: Tensor) -> list[str]:
+        """An error of less than a hundredth in words, because its size is the clue."""
+        share = float(errors.mean()) / max(float(self.expected.abs().mean()), 1e-30)
+        if not share < SMALL:
+            return []
+        even = ", one factor per row" if self._one_factor_per_row(share / 10) else ""
+        return [
+            f"{100 * share:.2g} % off on average{even}, {self.error_in_noise:.2g} times the rounding of float32"
+            f" ({TOLERANCE_IN_NOISE:g} times is allowed): reduced precision, another eps, or a mask that is not shut"
         ]
-        for flat in errors.flatten().argsort(descending=True)[:WORST_SHOWN].tolist():
-            index = unravelled(flat, errors.shape)
-            if bool(differs[index]):
-                got, wanted = float(self.actual[index]), float(self.expected[index])
-                lines.append(f"{self.place(index)}: got {got:.6g}, must be {wanted:.6g}")
-        return lines
+
+    def _one_factor_per_row(self, least: float) -> bool:
+        ratio = self.actual.to(torch.float64) / self.expected
+        return ratio.ndim > 0 and float((ratio - ratio.median(-1, keepdim=True).values).abs().median()) < least
+
+
+SMALL = 1e-2
+"""Mean relative errors below this are told in words."""
 
 
 def unravelled(flat: int, shape: torch.Size) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -169,7 +170,7 @@ def _next(standing: Progress, task: Standing) -> str:
     match task.state:
         case "failed" | "blocked":
             cause = standing.causes[task.name]
-            return f"{start}: {cause} fails; `uv run cs336 explain {cause}` says what it wants"
+            return f"{start}: {cause} fails; `uv run cs336 explain {shlex.quote(cause)}` says what it wants"
         case "blank":
             blank = [name for name in own if standing.states.get(name) == "blank"]
             return f"{start}: write {' and '.join(blank) or 'what it waits for'} in adapters.py"

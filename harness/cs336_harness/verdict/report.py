@@ -81,20 +81,23 @@ def print_report(
     hint: bool = False,
     root: Path | None = None,
     missing: str | None = None,
+    blockers: Sequence[Result] = (),
 ) -> None:
     """The whole verdict: a row for each task, then every failure in full, then one line that sums up.
+
+    ``blockers`` are failures of checks that were not asked for and block one that was: they are what must be read.
 
     ``root`` is where the subject's written answer is looked for; ``missing`` says which checks have no result, and why.
     """
     console.print(_task_table(results), crop=False)
     if verbose:
         console.print(_check_table(results))
-    for result in results:
+    for result in (*blockers, *results):
         if result.outcome == "failed":
             console.print(
                 failure_block(result, [other for other in results if other.blocked_by == result.check.id], hint)
             )
-    _print_short(console, results, "advisory", "advisory (reported, never failed)")
+    _print_advisories(console, results, in_full=verbose or not any(result.stops_exit_zero for result in results))
     _print_blank(console, results)
     _print_skipped(console, results)
     console.print(_summary_line(results, seconds, missing))
@@ -146,14 +149,15 @@ def _check_table(results: Sequence[Result]) -> RenderableType:
 
 
 def failure_block(result: Result, blocked: Sequence[Result] = (), hint: bool = False) -> RenderableType:
-    """One failure in full: what is wrong, where, how to see it; then the numbers, and which checks wait for it.
+    """One failure in full: what is wrong, where, how to see it; then the numbers, and how many checks it blocks.
 
-    Where a known mistake explains the numbers, its words come before them.
+    Where a known mistake or a reading explains the numbers, its words come before them.
     """
     diagnosis, numbers = _diagnosis_block(result, hint), _numbers_block(result)
-    named = result.diagnosis is not None and result.diagnosis.named
-    heading = Text.assemble(("✗ ", "bold red"), (result.check.id, "bold"), ("  ", ""), (result.check.title, "dim"))
-    parts = [heading, *(diagnosis + numbers if named else numbers + diagnosis)]
+    says_what = result.diagnosis is not None and result.diagnosis.says_what
+    title = result.check.title.replace("``", "")
+    heading = Text.assemble(("✗ ", "bold red"), (result.check.id, "bold"), ("  ", ""), (title, "dim"))
+    parts = [heading, *(diagnosis + numbers if says_what else numbers + diagnosis)]
     if blocked:
         parts.append(Padding(Text(_blocked_line(blocked), "dim"), (0, 0, 0, 2)))
     return Padding(Group(*parts), (1, 0, 0, 0))
@@ -163,12 +167,12 @@ def _diagnosis_block(result: Result, hint: bool) -> list[RenderableType]:
     if result.diagnosis is None:
         return []
     first, *others = result.diagnosis.lines(hint=hint)
-    style = "red" if result.diagnosis.named else ""
+    style = "red" if result.diagnosis.says_what else ""
     return [Padding(Text(first, style), (0, 0, 0, 2)), *(Padding(Text(line), (0, 0, 0, 2)) for line in others)]
 
 
 def _numbers_block(result: Result) -> list[RenderableType]:
-    style = "" if result.diagnosis is not None and result.diagnosis.named else "red"
+    style = "" if result.diagnosis is not None and result.diagnosis.says_what else "red"
     block: list[RenderableType] = [Padding(Text(result.message, style), (0, 0, 0, 2))]
     if result.failure is not None:
         block += [Padding(Text(line), (0, 0, 0, 4)) for line in result.failure.evidence.details]
@@ -176,22 +180,22 @@ def _numbers_block(result: Result) -> list[RenderableType]:
 
 
 def _blocked_line(blocked: Sequence[Result]) -> str:
-    shown = ", ".join(result.check.id for result in blocked[:4])
-    more = f" and {len(blocked) - 4} more" if len(blocked) > 4 else ""
-    return (
-        f"{len(blocked)} checks wait for this one: {shown}{more}"
-        if len(blocked) > 1
-        else f"waits for this one: {shown}"
-    )
+    return f"{len(blocked)} more {'checks are' if len(blocked) > 1 else 'check is'} blocked by this one"
 
 
-def _print_short(console: Console, results: Sequence[Result], outcome: str, heading: str) -> None:
-    own = [result for result in results if result.outcome == outcome]
-    if own:
-        console.print(Text(f"\n{heading}", STYLES[outcome]))
+def _print_advisories(console: Console, results: Sequence[Result], *, in_full: bool) -> None:
+    """What may fail: one line each, or one line for all while something required fails."""
+    own = [result for result in results if result.outcome == "advisory"]
+    if not own:
+        return
+    style, mark = STYLES["advisory"], MARKS["advisory"]
+    if not in_full:
+        checks = "1 advisory check" if len(own) == 1 else f"{len(own)} advisory checks"
+        console.print(Text(f"\n{mark} {checks} failed as well, which never counts; -v shows them", style))
+        return
+    console.print(Text("\nadvisory (reported, never failed)", style))
     for result in own:
-        line = Text.assemble((f"  {MARKS[outcome]} ", STYLES[outcome]), f"{result.check.id}: {result.message}")
-        console.print(line)
+        console.print(Text.assemble((f"  {mark} ", style), f"{result.check.id}: {result.message}"))
 
 
 def _print_blank(console: Console, results: Sequence[Result]) -> None:
@@ -251,9 +255,11 @@ def verdict_line(results: Sequence[Result]) -> str:
     """What was shown, and never more than was run."""
     counts = summary(result for result in results if not result.check.advisory)
     required = sum(counts.values())
-    if counts["failed"] or counts["blocked"]:
+    if counts["blocked"] and not counts["failed"]:
+        return f"{counts['blocked']} of {required} required checks are blocked by one that fails and was not asked for"
+    if counts["failed"]:
         return f"{counts['failed']} of {required} required checks failed" + (
-            f", {counts['blocked']} more wait for them" if counts["blocked"] else ""
+            f", {counts['blocked']} more are blocked by them" if counts["blocked"] else ""
         )
     if counts["blank"]:
         return f"{counts['blank']} of {required} required checks wait for blank entry points"

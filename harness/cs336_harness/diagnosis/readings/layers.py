@@ -145,8 +145,11 @@ def _branch(
         spot = where if weight == norm else here
         times = None if doubled is None else factor(doubled, read)
         if times is not None and weight in ONCE[2:] and abs(times - 2) > 0.02:
-            became = "leaves it as it was" if abs(times - 1) < 0.02 else f"makes it {number(times)} times as large"
-            return Reading(f"doubling {full} must double what {branch} adds, and {became}", spot)
+            if abs(times - 1) < 0.02:
+                text = f"doubling {full} leaves what {branch} adds as it was, must double it: a norm lies behind"
+                return Reading(text, Place.RESIDUAL)
+            text = f"doubling {full} makes what {branch} adds {number(times)} times as large, must double it"
+            return Reading(text, spot)
     return None
 
 
@@ -267,7 +270,7 @@ def _logits(read: Tensor, right: Tensor) -> Reading | None:
     if not differ(moved, moved[:1, :1, :1].expand_as(moved), 1e-2):
         return Reading(f"{number(float(moved[0, 0, 0]))} is added to every logit", Place.POST_PROCESSING)
     if not differ(moved, moved[:1, :1].expand_as(moved), 1e-2):
-        return Reading("every row of logits has the same numbers added to it", Place.POST_PROCESSING)
+        return Reading("the same numbers are added to the logits of every position: the head has a bias", Place.HEAD)
     if not differ(moved, moved[..., :1].expand_as(moved), 1e-2):
         return Reading(
             f"all logits of a position are moved by one number ({number(float(moved[0, 0, 0]))} at position 0)",

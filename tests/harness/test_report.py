@@ -1,0 +1,65 @@
+"""The words of a verdict: short, about what must be read first, and in plain English."""
+
+import io
+from types import SimpleNamespace
+
+from rich.console import Console
+from variations import Variation, VariationAdapters
+
+from cs336_harness.checks import all_checks
+from cs336_harness.contract import MODEL_ENTRY_POINTS
+from cs336_harness.subject.calling import Subject
+from cs336_harness.verdict.report import print_report, verdict_line
+from cs336_harness.verdict.suite import Result, Suite
+
+
+def told(*results: Result, blockers: tuple[Result, ...] = (), verbose: bool = False) -> str:
+    text = io.StringIO()
+    print_report(Console(file=text, width=120), results, 1.0, blockers=blockers, verbose=verbose)
+    return text.getvalue()
+
+
+def result(check_id: str, outcome: str, **fields: str) -> Result:
+    return Result(all_checks()[check_id], outcome, **fields)  # ty: ignore[invalid-argument-type]
+
+
+FAILED = result("components.silu", "failed", message="run_silu differs")
+BLOCKED = result("components.swiglu", "blocked", blocked_by="components.silu")
+ADVISORY = result("components.rmsnorm_half_precision[bfloat16]", "advisory", message="a long story")
+
+
+def test_what_is_blocked_is_counted_and_not_listed() -> None:
+    text = told(FAILED, BLOCKED)
+    assert "1 more check is blocked by this one" in text
+    assert "components.swiglu" not in text
+    assert "wait" not in text
+
+
+def test_advisories_are_one_line_while_something_required_fails() -> None:
+    text = told(FAILED, ADVISORY)
+    assert "1 advisory check failed as well, which never counts; -v shows them" in text
+    assert "a long story" not in text
+    assert "a long story" in told(FAILED, ADVISORY, verbose=True)
+    assert "a long story" in told(result("components.silu", "passed"), ADVISORY)
+
+
+def test_a_selection_that_is_all_blocked_shows_what_blocks_it() -> None:
+    text = told(BLOCKED, blockers=(FAILED,))
+    assert "✗ components.silu" in text
+    assert "run_silu differs" in text
+    assert verdict_line([BLOCKED]) == "1 of 1 required checks are blocked by one that fails and was not asked for"
+
+
+def test_no_terminal_shows_the_marks_of_a_docstring() -> None:
+    titled = next(check for check in all_checks().values() if "``" in check.title)
+    assert "``" not in told(result(titled.id, "failed", message="wrong"))
+
+
+def test_a_failure_says_what_is_wrong_before_the_numbers() -> None:
+    right = VariationAdapters(Variation())
+    slip = SimpleNamespace(**{name: getattr(right, name) for name in MODEL_ENTRY_POINTS})
+    slip.run_silu = lambda in_features: 1.5 * right.run_silu(in_features)
+    suite = Suite(Subject(slip, "slip"))
+    text = told(suite.result(all_checks()["components.silu"]))
+    assert "what is wrong: the activation is 1.5 × z sigmoid(z), must be z sigmoid(z)" in text
+    assert text.index("what is wrong") < text.index("elements differ")
