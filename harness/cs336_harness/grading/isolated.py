@@ -67,6 +67,11 @@ class IsolatedTrial:
         return [self._results[check.id] for check in self.checks if check.id in self._results]
 
     @property
+    def blockers(self) -> list[Result]:
+        """Failures of checks that were not asked for and block one that was."""
+        return blockers(self.results, self._results)
+
+    @property
     def not_run(self) -> list[str]:
         """The ids of the checks that have no result."""
         return [check.id for check in self.checks if check.id not in self._results]

@@ -18,7 +18,7 @@ from cs336_harness.isolation.supervisor import Supervisor
 from cs336_harness.isolation.workers import CAN_FORK, ForkServer, FreshProcesses
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.locating import locate
-from cs336_harness.verdict.suite import Result
+from cs336_harness.verdict.suite import Result, blockers
 
 CHECK_SECONDS = 30.0
 """Seconds that the subject may compute in one check."""
@@ -156,9 +156,7 @@ class Trial:
     @property
     def blockers(self) -> list[Result]:
         """Failures of checks that were not asked for and block one that was."""
-        asked = {check.id for check in self.checks}
-        blocking = dict.fromkeys(result.blocked_by for result in self.results if result.blocked_by is not None)
-        return [self._results[name] for name in blocking if name not in asked and name in self._results]
+        return blockers(self.results, self._results)
 
     @property
     def not_run(self) -> list[str]:

@@ -357,6 +357,14 @@ def _is_failed_import(error: BaseException | None, root: Path | None) -> bool:
     return isinstance(error, KeyError) and root is not None and is_own_name(str(error.args[0]), root)
 
 
+def blockers(asked: Iterable[Result], known: Mapping[str, Result]) -> list[Result]:
+    """Failures of checks that were not asked for and block one that was; ``known`` are all results, by id."""
+    asked = list(asked)
+    own = {result.check.id for result in asked}
+    blocking = dict.fromkeys(result.blocked_by for result in asked if result.blocked_by is not None)
+    return [known[name] for name in blocking if name not in own and name in known]
+
+
 def summary(results: Iterable[Result]) -> dict[str, int]:
     """How many checks came out each way, every outcome named."""
     counts = Counter(result.outcome for result in results)

@@ -178,7 +178,7 @@ def _other_divisor(row: Tensor, read: float, square: float) -> str:
     }
     name = next((name for name, value in candidates.items() if abs(read / value - 1) < ROUNDING), None)
     text = f"a row is divided by {number(read)}, must be by its root mean square {number(square**0.5)}"
-    return f"{text}: that is {name}" if name is not None else text
+    return f"{text}: that is {name}" if name is not None else f"{text}: {number(read / square**0.5)} times as much"
 
 
 def _gain_plus_one(subject: Subject, given: Tensor) -> Reading | None:

@@ -66,6 +66,9 @@ def _formula(read: Tensor) -> str | None:
         scale = float((read * curve).sum() / (curve * curve).sum())
         if abs(scale) > 1e-3 and not differ(read, scale * curve):
             return f"{number(scale)} × {formula}"
+    added = read - _silu(VALUES)
+    if not differ(added, added[:1].expand_as(added)):
+        return f"z sigmoid(z) {'+' if float(added[0]) > 0 else '-'} {number(abs(float(added[0])))}"
     gate = float(read[VALUES == 1.0])
     if 0 < gate < 1:
         slope = float(torch.logit(torch.tensor(gate, dtype=torch.float64)))
