@@ -49,7 +49,8 @@ def locate(probe: Probe, name: str) -> Located | None:
     seen = probe.see(first)
     if first.decisive:
         return Located(first.place, "likely", [DECIDED.get(seen.text, f"wrong {first.what}")])
-    evidence = [_conclusion(probe, name, first, seen)]
+    concluded = _conclusion(probe, name, first, seen)
+    evidence = [concluded] if concluded else []
     if name not in LADDERS:
         return Located(first.place, "likely", evidence)
     place, answer = _ask(Bench(probe, name), first, seen)
@@ -78,7 +79,7 @@ CONCLUSIONS = {
 
 
 def _conclusion(probe: Probe, name: str, first: Experiment, seen: Observed) -> str:
-    """What follows from the first experiment that differs, all before it being right."""
+    """What follows from the first experiment that differs, all before it being right; nothing where all differ."""
     if seen.text == RAISED:
         return f"raises {first.what}: {seen.message}"
     comparable = [e for e in program(name) if not e.decisive and not e.code and not probe.see(e).absent]
@@ -92,7 +93,7 @@ def _conclusion(probe: Probe, name: str, first: Experiment, seen: Observed) -> s
         )
     if not before:
         later = [e for e in comparable if same(probe.see(e), e)]
-        return f"wrong {first.what}" + (f", right {later[-1].what}" if later else ", the simplest case")
+        return f"wrong {first.what}, right {later[-1].what}" if later else ""
     return f"right {before[-1].what}, wrong {first.what}"
 
 

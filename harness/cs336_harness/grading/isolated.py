@@ -16,7 +16,7 @@ from cs336_harness.grading.remote import RemoteSubject, WorkerLost
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.locating import locate
 from cs336_harness.subject.time_limit import TimeUp
-from cs336_harness.verdict.suite import Result, Suite
+from cs336_harness.verdict.suite import Result, Suite, blockers
 
 
 class IsolatedTrial:
