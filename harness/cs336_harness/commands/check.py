@@ -48,6 +48,7 @@ def check(
     from cs336_harness.subject.environment import prepare_torch
 
     prepare_torch()
+    from cs336_harness.checks.registry import OPTIONAL_TASKS
     from cs336_harness.commands.check_checkpoint import check_checkpoint
     from cs336_harness.commands.writable import require_plots, require_writable_file
     from cs336_harness.course import drills
@@ -107,7 +108,10 @@ def check(
     hidden = report.hidden_output_line(trial.hidden_lines)
     if hidden is not None:
         console.print(hidden, markup=False, highlight=False, style="dim")
-    skipped = strict and any(result.outcome == "skipped" and not result.check.advisory for result in results)
+    skipped = strict and any(
+        result.outcome == "skipped" and not result.check.advisory and result.check.task not in OPTIONAL_TASKS
+        for result in results
+    )
     if skipped:
         console.print("--strict: required checks were skipped", markup=False, highlight=False)
     raise typer.Exit(1 if wrong or skipped else 0)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
+from cs336_harness.checks.registry import OPTIONAL_TASKS
 from cs336_harness.grading import intake
 from cs336_harness.grading.intake import Refused
 from cs336_harness.grading.isolated import asked
@@ -134,7 +135,7 @@ def _entry(item: Check, result: Result | None, reason: str | None) -> dict[str, 
         entry = Result(item, "skipped", message=reason or "").to_json() | {"outcome": NOT_JUDGED}
     else:
         entry = result.to_json()
-    return {**entry, "required": not item.advisory}
+    return {**entry, "advisory": item.advisory, "required": not item.advisory and item.task not in OPTIONAL_TASKS}
 
 
 def _mistakes(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

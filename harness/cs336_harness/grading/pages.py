@@ -13,7 +13,6 @@ from typing import Any
 
 import jinja2
 
-from cs336_harness.checks.registry import TASKS
 from cs336_harness.grading.records import grades, write_whole
 from cs336_harness.grading.rubric import Rubric
 
@@ -65,11 +64,11 @@ def mistakes(records: Sequence[Mapping[str, Any]]) -> list[Mistake]:
 
 def write(out: Path, records: Sequence[Mapping[str, Any]], rubric: Rubric) -> None:
     """Writes grades.csv, index.html and each student's report."""
-    write_whole(out / "grades.csv", grades(records))
+    write_whole(out / "grades.csv", grades(records, rubric.counted))
     page = _templates(escape=True)
     plain = _templates(escape=False)
     shown = page.get_template("class.html").render(
-        records=records, tasks=list(TASKS), mistakes=mistakes(records)[:COMMONEST], states=_states(records)
+        records=records, tasks=rubric.counted, mistakes=mistakes(records)[:COMMONEST], states=_states(records)
     )
     write_whole(out / "index.html", shown)
     for record in records:

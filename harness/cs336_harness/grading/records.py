@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cs336_harness.checks.registry import TASKS
 from cs336_harness.grading.rubric import Rubric
 from cs336_harness.subject.failures import CannotJudgeError
 
@@ -95,11 +94,11 @@ def scored(record: Mapping[str, Any], rubric: Rubric, days_late: float) -> dict[
     return {**first, **{key: value for key, value in record.items() if key not in first}}
 
 
-def grades(records: Sequence[Mapping[str, Any]]) -> str:
+def grades(records: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
     """The grades as CSV: a row for each submission, points by task."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["name", "state", "passed", "score", "max_score", "days_late", *TASKS, "writeup", "mistakes"])
+    table.writerow(["name", "state", "passed", "score", "max_score", "days_late", *tasks, "writeup", "mistakes"])
     for record in records:
         writeup = record.get("writeup")
         table.writerow(
@@ -110,7 +109,7 @@ def grades(records: Sequence[Mapping[str, Any]]) -> str:
                 record["score"],
                 record["max_score"],
                 record["days_late"],
-                *(record["tasks"][task]["points"] for task in TASKS),
+                *(record["tasks"][task]["points"] for task in tasks),
                 f"{writeup['right']}/{writeup['asked']}" if writeup else "",
                 " ".join(mistake["name"] for mistake in record["diagnosis"]),
             ]

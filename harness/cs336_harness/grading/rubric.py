@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cs336_harness.checks import all_checks, find
-from cs336_harness.checks.registry import TASKS
+from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS
 from cs336_harness.subject.failures import CannotJudgeError
 
 TASK_POINTS = 10.0
@@ -24,12 +24,17 @@ class Rubric:
     student's report shows.
     """
 
-    tasks: Mapping[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(TASKS, TASK_POINTS))
+    tasks: Mapping[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(_asked_of_all(), TASK_POINTS))
     checks: Mapping[str, float] = dataclasses.field(default_factory=dict)
     writeup: float = 0.0
     late_per_day: float = 0.0
     late_least: float = 0.0
     visible: tuple[str, ...] = VISIBLE
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The tasks that are graded: every one of the handout, and an optional one that the rubric names."""
+        return tuple(task for task in TASKS if task not in OPTIONAL_TASKS or task in self.tasks)
 
     def max_score(self, checks: Sequence[Mapping[str, Any]]) -> float:
         """Full marks for a record of these checks: what was not to be asked is worth nothing."""
@@ -50,8 +55,8 @@ class Rubric:
     def by_task(self, checks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """For each task: required checks, how many passed, points, and the most that they could be."""
         tasks = {}
-        for task in TASKS:
-            required = [each for each in checks if each["task"] == task and each["required"]]
+        for task in self.counted:
+            required = [each for each in checks if each["task"] == task and not each["advisory"]]
             most = self.tasks.get(task, 0.0) if required else 0.0
             tasks[task] = {
                 "required": len(required),
@@ -60,6 +65,10 @@ class Rubric:
                 "max_points": most,
             }
         return tasks
+
+
+def _asked_of_all() -> list[str]:
+    return [task for task in TASKS if task not in OPTIONAL_TASKS]
 
 
 def _part(required: Sequence[Mapping[str, Any]]) -> float:
@@ -100,7 +109,7 @@ def read(path: Path) -> Rubric:
     if given:
         raise CannotJudgeError(f"--rubric {path}: no such table: {next(iter(given))}")
     rubric = Rubric(
-        tasks or dict.fromkeys(TASKS, TASK_POINTS),
+        tasks or dict.fromkeys(_asked_of_all(), TASK_POINTS),
         checks,
         writeup.get("points", 0.0),
         late.get("per_day", 0.0),
