@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.checks.registry import OPTIONAL_TASKS
-from cs336_harness.grading import intake
+from cs336_harness.grading import intake, written
 from cs336_harness.grading.intake import Refused
 from cs336_harness.grading.isolated import asked
 from cs336_harness.grading.processes import ForkServer, open_remote
@@ -25,13 +25,11 @@ from cs336_harness.grading.remote import RemoteSubject, WorkerLost
 from cs336_harness.reference.hidden_inputs import hidden_by
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.text import clean
-from cs336_harness.subject.time_limit import Clock, TimeUp
+from cs336_harness.subject.time_limit import TimeUp
 from cs336_harness.verdict.suite import Result, Suite
 
 State = Literal["judged", "crashed", "timed out", "not loadable", "refused"]
 NOT_JUDGED = "not judged"
-LONGEST_WRITEUP = 512 << 10
-WRITEUP_SECONDS = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,13 +60,13 @@ def _server(unsafe: bool) -> ForkServer:
 def judge(job: Job) -> dict[str, Any]:
     """The record of one submission; always one, whatever becomes of it."""
     started = time.monotonic()
-    record: dict[str, Any] = {"name": job.name, "state": "refused", "reason": None, "digest": None}
+    record: dict[str, Any] = {"name": job.name, "state": "refused", "reason": None, "digest": None, "writeup": None}
     checks = [all_checks()[name] for name in job.checks] if job.checks is not None else list(all_checks().values())
     results: dict[str, Result] = {}
     folder = Path(tempfile.mkdtemp(prefix="cs336-submission-"))
     try:
         inside, record["digest"] = intake.take_in(Path(job.path), folder)
-        record["writeup"] = _writeup(inside)
+        record["writeup"] = written.judged(inside)
         with hidden_by(job.secret):
             state, reason = _judged(job, inside, checks, results)
         record["state"], record["reason"] = state, reason and reason.replace(str(folder), job.name)
@@ -145,26 +143,6 @@ def _mistakes(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for defect in (each["diagnosis"] or {}).get("defects", []):
             found.setdefault(defect["name"], {"check": each["id"], "task": each["task"], **defect})
     return list(found.values())
-
-
-def _writeup(folder: Path) -> dict[str, Any] | None:
-    """How many numbers of the written answer are right; None when there is none. Read only, and for a while only."""
-    from cs336_harness.writeup.questions import judge_file
-    from cs336_harness.writeup.summary import judgement_json
-
-    file = folder / "WRITEUP.md"
-    if not file.is_file() or file.stat().st_size > LONGEST_WRITEUP:
-        return None
-    summary: dict[str, Any] = {"passed": False, "right": 0, "asked": 0, "reason": None}
-    try:
-        with Clock(WRITEUP_SECONDS).running("reading the written answer"):
-            judged = judge_file(file)
-            told = judgement_json(judged, "WRITEUP.md")
-    except (Exception, TimeUp) as error:
-        return {**summary, "reason": clean(str(error), 300)}
-    counts = told["summary"]
-    asked = counts["right"] + counts["wrong"] + counts["missing"]
-    return {**summary, "passed": judged.passed, "right": counts["right"], "asked": asked}
 
 
 @functools.cache

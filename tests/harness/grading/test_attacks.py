@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from attacks import ASKED, ATTACKS, RIGHT, Attack
 
-from cs336_harness.grading import sandbox
+from cs336_harness.grading import sandbox, written
 from cs336_harness.grading.judging import Job, _server, judge
 
 INNOCENT = ("components.linear", "tying.one_parameter")
 EVERY = 8
 """Every so manieth attack is tried in the quick run; CI tries all."""
 
-SECONDS, ALL_SECONDS = 3.0, 20.0
+SECONDS, ALL_SECONDS = 3.0, 60.0
 
 
 def job(path: Path, checks: tuple[str, ...] = ASKED) -> Job:
@@ -108,6 +108,13 @@ def test_an_attack_gets_its_record_and_changes_nobody_else_s(
 
 def failing(record: dict[str, Any]) -> dict[str, str]:
     return {each["id"]: each["message"] for each in record["checks"] if each["outcome"] != "passed"}
+
+
+def test_a_written_answer_that_takes_for_ever_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "WRITEUP.md").write_text("[" * 50_000 + "*a " * 50_000)
+    told = written.judged(tmp_path, seconds=0.5)
+    assert told is not None
+    assert told["reason"] == written.TOO_LONG
 
 
 def test_the_bank_is_large_and_of_every_kind() -> None:
