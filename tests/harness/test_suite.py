@@ -195,3 +195,13 @@ def test_an_advisory_that_does_not_end_keeps_nothing_from_running() -> None:
     suite = Suite(Subject(SimpleNamespace(run_softmax=run_softmax), "subject"), diagnose=False, timeout=0.05)
     assert suite.result(advisory).outcome == "advisory"
     assert suite.result(required).outcome == "passed"
+
+
+def test_a_subject_that_raises_a_timeout_itself_has_not_run_out_of_ours() -> None:
+    def run_softmax(in_features: torch.Tensor, dim: int) -> torch.Tensor:
+        raise TimeoutError("no answer from the server")
+
+    suite = Suite(Subject(SimpleNamespace(run_softmax=run_softmax), "subject"), diagnose=False)
+    result = suite.result(all_checks()["components.softmax"])
+    assert result.message == "run_softmax raised TimeoutError: no answer from the server"
+    assert suite.result(all_checks()["components.softmax_every_dim[0]"]).message != "run_softmax does not end"

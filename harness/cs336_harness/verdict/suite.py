@@ -35,9 +35,6 @@ on. ``skipped``: the module does not define an entry point that it needs. ``advi
 """
 
 
-NOT_IN_TIME = (TimeUp, TimeoutError)
-"""What stands behind a failure of time: of a subject in this process, and of one behind a pipe that did not answer."""
-
 DIAGNOSIS_SECONDS = 60.0
 """Seconds of processor time for all diagnoses of a subject together, where there is a limit at all."""
 
@@ -146,7 +143,7 @@ class Suite:
             return result
         if self._is_echo(result):
             return result
-        if isinstance(result.failure.__cause__, NOT_IN_TIME):  # its causes might not end either
+        if isinstance(result.failure.__cause__, TimeUp):  # its causes might not end either
             result.outcome = "advisory" if check.advisory else "failed"
             return result
         result.blocked_by = self._root_cause(check, result.failure)
@@ -215,8 +212,6 @@ class Suite:
             states[blank.entry_point] = "blank"
             return Result(check, "blank", message=str(blank))
         except CheckFailure as failure:
-            if isinstance(failure.__cause__, TimeoutError):
-                self._lose(check, failure.evidence.entry_point)
             error = failure.evidence.error_in_noise
             return Result(check, "failed", message=failure.message, error_in_noise=error, failure=failure)
         except CannotJudgeError:
@@ -225,15 +220,11 @@ class Suite:
             return self._our_own_fault(check, error)
 
     def _did_not_end(self, check: Check, up: TimeUp) -> Result:
-        self._lose(check, up.entry_point)
+        if up.entry_point is not None and not check.advisory:  # it is not called again; an advisory stops nothing
+            self._lost[up.entry_point] = check.id, "does not end"
         failure = CheckFailure(str(up), Evidence(details=up.places, entry_point=up.entry_point))
         failure.__cause__ = up
         return Result(check, "failed", message=failure.message, failure=failure)
-
-    def _lose(self, check: Check, entry_point: str | None) -> None:
-        """An entry point that did not end once is not called again; only an advisory keeps nothing from running."""
-        if entry_point is not None and not check.advisory:
-            self._lost[entry_point] = check.id, "does not end"
 
     @staticmethod
     def _our_own_fault(check: Check, error: Exception) -> Result:
