@@ -10,6 +10,8 @@ other and of which neither hides the other; *both named* counts the pairs of whi
 
 import argparse
 import random
+import resource
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -83,19 +85,29 @@ def correct_decoders() -> None:
     print(f"correct variations: {len(VARIATIONS) + len(COVERING)}; named {false}")
 
 
+def torch_seconds() -> float:
+    """CPU seconds of ``import torch`` in a process of its own: the yardstick."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def unlisted_faults() -> None:
-    """What is said of faults that the dictionary does not hold."""
+    """What is said of faults that the dictionary does not hold, and what a whole report costs."""
+    yardstick, ratios = torch_seconds(), []
     for name, (_, places) in UNLISTED.items():
-        suite = Suite(unlisted_subject(name), diagnose=False)
-        results = suite.run(check for check in all_checks().values() if not check.advisory)
-        first = next((result for result in results if result.outcome == "failed"), None)
-        if first is None or first.failure is None:
-            print(f"  NOT CAUGHT: {name}")
-            continue
-        found = diagnose_check(suite.subject, first.check, first.failure)
+        started = time.process_time()
+        suite = Suite(unlisted_subject(name))
+        results = list(suite.run(check for check in all_checks().values() if not check.advisory))
+        ratios.append((time.process_time() - started) / yardstick)
+        failed = [result for result in results if result.outcome == "failed"]
+        found = next((result.diagnosis for result in failed if result.diagnosis is not None), None)
         where = found.where if found is not None else "nowhere"
         verdict = "right" if where in {str(place) for place in places} else "WRONG"
-        print(f"  {name}: {where} ({verdict}); {found.title if found else ''}; {found.evidence[-1] if found else ''}")
+        said = found.title if found is not None else failed[0].message if failed else "NOT CAUGHT"
+        print(f"  {name}: {len(failed)} failed; {where} ({verdict}); {said}; {ratios[-1]:.1f} × import torch")
+    print(f"CPU of a whole report over import torch: median {median(ratios):.1f}, longest {max(ratios):.1f}")
 
 
 def hides(first: type[Defect], second: type[Defect]) -> bool:
