@@ -288,3 +288,29 @@ def test_a_configuration_of_another_problem_is_not_taken_for_this_one_s():
     other = "Training run: vocab_size = 10000, context_length = 256, num_layers = 4, d_model = 512, num_heads = 16."
     text = f"{answer(XL).partition('## (a)')[2].replace('# ', '')}\n\n{other}\n\nvocab_size = 50257, d_model = 1600\n"
     assert wrong_numbers(text) == []
+
+
+TERSE = """
+a. ~1.64B params / 6.56e9 bytes
+b. total = 3.52e12 FLOPs
+c. mlp 57.5%, attn 37.8%, lm_head 4.7%
+d. small: mlp 39.8%, lm_head 27.1%; medium: mlp 50.1%, lm_head 12.7%
+e. 1.34e14 FLOPs in total; mlp 24.2%, lm_head 2.0%
+"""
+
+
+def test_parts_that_follow_line_on_line_are_parts():
+    judgement = judge_text(TERSE)
+    assert [finding.claim.number.text for finding in judgement.findings if finding.verdict == "wrong"] == []
+    assert [verdict(judgement, name) for name in ("a.parameters", "a.memory", "b.total", "c.largest")] == ["right"] * 4
+    assert [verdict(judgement, name) for name in ("d", "e")] == ["right", "right"]
+    assert {finding.line for finding in wrong_numbers(TERSE.replace("3.52e12", "3.51e12"))} == {3}
+
+
+def test_typst_formulas_are_read(tmp_path: Path):
+    path = tmp_path / "answer.typ"
+    path.write_text(
+        '= (a)\nWe count $1.64 times 10^9$ parameters, or $6.56 "GB"$.\n= (b)\nTotal: $3.52 times 10^12$ FLOPs.\n'
+    )
+    judgement = judge_files([path])
+    assert [verdict(judgement, name) for name in ("a.parameters", "a.memory", "b.total")] == ["right"] * 3

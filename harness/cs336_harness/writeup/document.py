@@ -45,7 +45,10 @@ _OTHER_PROBLEM = re.compile(
 )
 _LONGEST_SENTENCE = 4000
 _LONGEST_INTRODUCTION = 2000
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z(`$*\d~≈])|(?<=[。！？；])|\u2028(?!\s*[=≈])|\n")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?;])\s+(?=[A-Z(`$*\d~≈])|(?<=[。！？；])"
+    r"|(?<=;)(?=[\u4e00-\u9fff]|\s?(?:small|medium|large|xl)\b)|\u2028(?!\s*[=≈])|\n"
+)
 _SHORTEST_WRAPPED_LINE = 60
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
@@ -225,6 +228,10 @@ class _Reader:
     def _inline(self, token: Token, *, in_list: bool, quoted: bool) -> Iterator[Passage]:
         raw = _COMMENT.sub(lambda match: "\n" * match.group(0).count("\n"), token.content)
         line = (token.map or [0])[0] + 1
+        for offset, piece in _split_at_parts(raw):
+            yield from self._part_of_paragraph(piece, line + offset, in_list=in_list, quoted=quoted)
+
+    def _part_of_paragraph(self, raw: str, line: int, *, in_list: bool, quoted: bool) -> Iterator[Passage]:
         match = _PART.match(full_width_as_ascii(raw))
         if match:
             self.part = next(group for group in match.groups() if group).lower()
@@ -302,6 +309,17 @@ def _label(piece: Plain) -> Plain | None:
         return None
     label = piece.text[: match.end(1)].rstrip()
     return Plain(label, label)
+
+
+def _split_at_parts(raw: str) -> Iterator[tuple[int, str]]:
+    """A paragraph as the answers in it, where one line after another begins with (a), (b), …, and their first lines."""
+    pieces: list[tuple[int, list[str]]] = []
+    for number, line in enumerate(raw.split("\n")):
+        if not pieces or _PART.match(full_width_as_ascii(line)):
+            pieces.append((number, []))
+        pieces[-1][1].append(line)
+    for number, lines in pieces:
+        yield number, "\n".join(lines)
 
 
 def _is_prose(indented: str) -> bool:

@@ -128,7 +128,7 @@ def _table(rows: list[tuple[list[str], str]]) -> Lines:
 
 def of_typst(text: str) -> Lines:
     """Typst as Markdown."""
-    lines = text.split("\n")
+    lines = [re.sub(r"\$[^$]+\$", _typst_formula, line) for line in text.split("\n")]
     index = 0
     while index < len(lines):
         line, place = lines[index], f"line {index + 1}"
@@ -155,6 +155,14 @@ def of_typst(text: str) -> Lines:
             yield f"{match.group(1)}1. {match.group(2)}", place
         else:
             yield re.sub(r"#(?:strong|emph|text|align|figure|block|box)(?:\([^)]*\))?\[?", "", line), place
+
+
+def _typst_formula(match: re.Match[str]) -> str:
+    """A formula with its signs as signs: 1.6 times 10^9, d_"ff", 6.56 "GB"."""
+    formula = re.sub(r'"([^"]*)"', r"\1", match.group(0))
+    for word, sign in (("times", "×"), ("dot", "·"), ("approx", "≈")):
+        formula = re.sub(rf"\b{word}\b", sign, formula)
+    return formula
 
 
 def _depth(text: str) -> int:

@@ -219,6 +219,8 @@ def _make(text: str, span: tuple[int, int], value: Fraction, step: Fraction, uni
         r"\s*/\s*[A-Za-z]", rest
     )
     working = working or (unit.dimension != RATIO and bool(re.search(r"(?:[×*·/^+]|[\d)]\s*[xX-])\s*\(?\s*$", before)))
+    if unit.dimension is not None and (re.match(r"\s+/\s", rest) or re.search(r"[A-Za-z]\s+/\s+$", before)):
+        working = False  # "1.64 B parameters / 6.56 GB" gives two answers
     rate = unit.dimension == FLOPS and bool(_RATE.match(rest))
     bound = bool(_BOUND.search(before))
     return Written(text[span[0] : span[1]].strip(), value, step, unit.dimension, unit.name, *span, working, rate, bound)
