@@ -26,8 +26,9 @@ DEFECTS_PAGE = """\
 
 {total} variations of the oracle, each a few lines in `harness/cs336_harness/defects/`; {equivalent} of them change no
 output, are marked *equivalent*, and are never flagged. `cs336 defects NAME` shows one in full, with its hint. *Told as*
-is the number of failures that a learner reads; whatever else fails is blocked by these. {once} of {real} are told as
-one. Which checks fail, and by how much, is in [AUDIT.md](AUDIT.md). Both pages are written by `{command}`.
+is the number of failures that a learner reads; whatever else fails is blocked by these. Of {counted} that were
+counted, {once} are told as one; ? stands where they were not. Which checks fail, and by how much, is in
+[AUDIT.md](AUDIT.md). Both pages are written by `{command}`.
 
 {dictionary}
 """
@@ -165,7 +166,7 @@ def pages(defects: Sequence[type[Defect]], rows: Mapping[str, Written]) -> dict[
         DEFECTS: DEFECTS_PAGE.format(
             total=len(defects),
             equivalent=equivalent,
-            real=len(defects) - equivalent,
+            counted=sum(row.told_as != NOT_COUNTED for row in rows.values()),
             once=sum(row.told_as == "1" for row in rows.values()),
             command=COMMAND,
             dictionary="\n".join(dictionary(defects, rows)),
