@@ -11,7 +11,7 @@ import functools
 from cs336_harness.diagnosis.readings.attention import read_attention
 from cs336_harness.diagnosis.readings.components import read_embedding, read_linear, read_norm, read_softmax
 from cs336_harness.diagnosis.readings.curves import read_silu, read_swiglu
-from cs336_harness.diagnosis.readings.layers import read_branches, read_ends, read_layer_order
+from cs336_harness.diagnosis.readings.layers import UNREADABLE, read_branches, read_ends, read_layer_order
 from cs336_harness.diagnosis.readings.reading import Reader, Reading
 from cs336_harness.diagnosis.readings.rotary import read_rotary
 from cs336_harness.diagnosis.readings.self_attention import read_heads, read_kv_heads, read_relative_angles
@@ -48,6 +48,8 @@ def reading_of(subject: Subject, name: str) -> Reading | None:
     first: Reading | None = None
     for read in READERS.get(name, ()):
         found = read(subject)
+        if found is UNREADABLE:
+            return None
         if found is not None and not found.vague:
             return found
         first = first or found

@@ -259,7 +259,12 @@ def read_ends(subject: Subject, name: str) -> Reading | None:
     read, right = logits(subject), logits(reference())
     if read is None or right is None or not differ(read, right):
         return None
-    return _logits(read, right) or _head(logits, subject) or _final_norm(subject, name) or _embedding(subject, name)
+    found = _logits(read, right) or _head(logits, subject) or _final_norm(subject, name) or _embedding(subject, name)
+    return found or UNREADABLE
+
+
+UNREADABLE = Reading("embedding, final norm or head are wrong already", Place.POST_PROCESSING, vague=True)
+"""Nothing behind it can be read: every other reading of a model goes through the head."""
 
 
 def _logits(read: Tensor, right: Tensor) -> Reading | None:
