@@ -123,7 +123,7 @@ def test_a_device_that_is_written_into_the_code(repository: Write) -> None:
 # Names that no registry has
 
 
-@pytest.mark.parametrize("name", ["cs336_basics", "cs336_systems", "my_llm"])
+@pytest.mark.parametrize("name", ["cs336_basics", "cs336_systems", "my_llm", "train_bpe"])
 def test_the_courses_own_names_are_never_installed(name: str, repository: Write) -> None:
     files = {"pyproject.toml": "[project]\nname = 'my-llm'\n", "tests/adapters.py": f"import {name}.model\n{SILU}"}
     message = refused(repository(files))

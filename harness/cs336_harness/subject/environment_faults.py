@@ -18,6 +18,9 @@ from cs336_harness.subject.locating import NOT_SEARCHED, SEARCH_DEPTH, children_
 OWN_PACKAGE = "cs336_basics"
 """What CS336 calls the learner's package, and this repository its own."""
 
+COURSE_MODULES = ("train_bpe", "bpe", "tokenizer", "transformer", "model", "nn_utils", "optimizer", "data", "training")
+"""What learners call the modules of the course's parts: the assignment names them, and no library is meant."""
+
 NEWER_NAMES = {
     "collections.abc.Buffer": "3.12",
     "copy.replace": "3.13",
@@ -201,7 +204,8 @@ def missing_library(name: str, subject: str) -> str:
 
 def is_own_name(name: str, root: Path) -> bool:
     """Whether a module that is not found is the subject's or the course's own, so that no registry has it."""
-    return name.startswith("cs336") or name in ("tests", "adapters", *_names_of(root)) or bool(folder_of(name, root))
+    course = name.startswith("cs336") or name in ("tests", "adapters", *COURSE_MODULES)
+    return course or name in _names_of(root) or bool(folder_of(name, root))
 
 
 def _names_of(root: Path) -> set[str]:
