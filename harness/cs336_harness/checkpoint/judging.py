@@ -128,7 +128,7 @@ def _theirs(
 
 def _transformers(path: Path) -> Any:
     try:
-        import transformers
+        import transformers  # ty: ignore[import-not-found]
     except ModuleNotFoundError:
         command = f"uv run --with transformers cs336 check --huggingface {path}"
         raise CannotJudgeError(

@@ -16,7 +16,7 @@ CONNECT = "30s"
 def dask_executor(address: str) -> Executor:
     """The executor of the cluster whose scheduler is at ``address`` (``tcp://host:8786``, or a scheduler file)."""
     try:
-        from distributed import Client
+        from distributed import Client  # ty: ignore[import-not-found]
     except ImportError:
         raise CannotJudgeError(
             "--cluster needs Dask, which is not installed: `uv run --extra cluster cs336 grade …`"
