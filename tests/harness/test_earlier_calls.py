@@ -112,6 +112,16 @@ class MixesWhatItSawBefore(OracleModel):
         return mixed
 
 
+class KeepsTheFirstOfAShape(OracleModel):
+    """The logits of the first input of a shape are given for every later one; while gradients are on, it computes."""
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return super().forward(token_ids)
+        kept = self.__dict__.setdefault("kept", {})
+        return kept.setdefault(token_ids.shape, super().forward(token_ids))
+
+
 class SharesATable(Vectorised):
     """The theta of the first model that had an input of a length serves all."""
 
@@ -125,6 +135,15 @@ def test_a_model_that_keeps_what_it_saw() -> None:
     result = result_of("information_flow.repeated_calls_of_a_model", subject_of(Vectorised, MixesWhatItSawBefore))
     assert result.outcome == "failed"
     assert "depends on earlier calls: in train mode, without autograd" in result.message
+
+
+def test_a_model_that_answers_every_input_of_a_shape_alike() -> None:
+    subject = subject_of(Vectorised, KeepsTheFirstOfAShape)
+    judged = [result_of(f"information_flow.{name}", subject) for name in ("repeated_calls_of_a_model", "models_apart")]
+    assert [result.outcome for result in judged] == ["failed", "passed"]
+    assert (
+        "in eval mode, without autograd, it gives these token ids other logits after it has seen" in judged[0].message
+    )
 
 
 def test_models_that_share_a_table() -> None:

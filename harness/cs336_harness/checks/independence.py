@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.call_conventions import changed
-from cs336_harness.checks.comparing import apart
+from cs336_harness.checks.comparing import apart, same_numbers
 from cs336_harness.checks.earlier_calls import NEAR
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.interventions import (
@@ -145,33 +145,47 @@ def _require_same(token_ids: Tensor, first: Tensor, other: Tensor, message: str)
     after=["information_flow.repeated_calls"],
 )
 def repeated_calls_of_a_model(subject: Subject) -> None:
-    """One built model gives the same logits, bit for bit, before and after it has seen other inputs: in both modes,
-    with autograd and without.
+    """A built model's logits depend on nothing that it has seen before: in both modes, with autograd and without.
 
-    The other inputs are one of the same shape, then a longer one of fewer rows. Usually broken by a cache of keys and
-    values, a counter or a running average in a buffer, which a model built anew for each call hides.
+    Between two calls with the same tokens, which must agree bit for bit, it sees others: of the same shape, then longer
+    ones in fewer rows. For these it must give what a model that has seen nothing gives. Usually broken by a cache of
+    keys and values, a result kept under the shape of its input, a counter or a running average in a buffer, which a
+    model built anew for each call hides.
     """
     model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
+    others = (token_ids.flip(-1), base_ids(GQA_SHAPE, GQA_SHAPE.context_length, ROWS - 1))
     for mode in ("eval", "train"):
         model.set_mode(mode)
         for grad in (False, True):
+            how = f"in {mode} mode, {'with' if grad else 'without'} autograd"
             with _seeded(1):
                 first = model.logits(token_ids, grad=grad)
-            model.logits(token_ids.flip(-1), grad=grad)
-            model.logits(base_ids(GQA_SHAPE, GQA_SHAPE.context_length, ROWS - 1), grad=grad)
+            for other in others:
+                fresh = _built(subject)
+                fresh.set_mode(mode)
+                with _seeded(3):
+                    alone = fresh.logits(other, grad=grad)
+                with _seeded(3):
+                    after = model.logits(other, grad=grad)
+                if not same_numbers(alone, after):
+                    what = "it gives these token ids other logits after it has seen others than a model that has not"
+                    raise _remembers(model, other, how, what, alone, after)
             with _seeded(2 if mode == "eval" else 1):  # dropout is for the check of the two modes to find
                 second = model.logits(token_ids, grad=grad)
             if not torch.equal(first, second):
-                evidence = model.evidence(token_ids)
-                evidence.error_in_noise = float((first - second).abs().max()) / flow_noise()
-                how = f"in {mode} mode, {'with' if grad else 'without'} autograd"
-                raise CheckFailure(
-                    f"the result of the built model depends on earlier calls: {how}, the same token ids give other"
-                    " logits after it has seen others, up to"
-                    f" {float((first - second).abs().max()):.3g} apart; its forward pass keeps something (or draws"
-                    " something), and in a correct decoder a forward pass changes nothing",
-                    evidence,
-                )
+                what = "the same token ids give other logits after it has seen others"
+                raise _remembers(model, token_ids, how, what, first, second)
+
+
+def _remembers(model: BuiltModel, token_ids: Tensor, how: str, what: str, right: Tensor, given: Tensor) -> CheckFailure:
+    furthest = float((right - given).abs().max())
+    evidence = model.evidence(token_ids)
+    evidence.error_in_noise = furthest / flow_noise()
+    return CheckFailure(
+        f"the result of the built model depends on earlier calls: {how}, {what}, up to {furthest:.3g} apart; its"
+        " forward pass keeps something (or draws something), and in a correct decoder a forward pass changes nothing",
+        evidence,
+    )
 
 
 @check(
