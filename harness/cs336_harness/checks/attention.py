@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
 from cs336_harness.checks.registry import Param, check
-from cs336_harness.reference.recipes import random_mask
+from cs336_harness.reference.sample_calls import random_mask, scaled_dot_product_attention
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure, Evidence
 
 SDPA = "run_scaled_dot_product_attention"
 QUERIES = ("row", "query", "channel")
-
-
-def _qkv(*leading: int, keys: int = 7, std: float = 1.5) -> dict[str, Any]:
-    return {
-        "Q": normal(*leading, 5, 6, seed=81, std=std),
-        "K": normal(*leading, keys, 6, seed=82, std=std),
-        "V": normal(*leading, keys, 4, seed=83),
-    }
+SEED = 81
 
 
 @check("components.attention_no_mask", task="scaled_dot_product_attention", needs=[SDPA])
@@ -31,7 +22,7 @@ def attention_no_mask(subject: Subject) -> None:
 
     Usually broken by a causal mask that is put in its place, or by code that needs a mask.
     """
-    arguments: dict[str, Any] = {**_qkv(3, keys=5), "mask": None}
+    arguments = scaled_dot_product_attention(3, keys=5, seed=SEED)
     causal = torch.ones(5, 5, dtype=torch.bool).tril().expand(3, 5, 5)
     as_causal = attempt(subject, SDPA, (3, 5, 4), **{**arguments, "mask": causal})
     if as_causal is None:
@@ -91,8 +82,7 @@ def attention_sizes(subject: Subject, case: tuple[tuple[int, ...], str | None]) 
         axes,
         what=f"5 queries, 7 keys, d_k 6, d_v 4, {'no' if kind is None else kind} mask",
         teach="a correct attention scales by 1/sqrt(d_k), normalises over the keys, and takes d_v from V",
-        **_qkv(*leading),
-        mask=masks[kind],
+        **scaled_dot_product_attention(*leading, mask=masks[kind], seed=SEED),
     )
 
 
@@ -108,7 +98,7 @@ def attention_large_scores(subject: Subject) -> float:
     All scores are large together and lie within 60 of each other, so that masking first and masking afterwards, with
     the rest normalised again, are both right. Usually broken by exp without the maximum subtracted.
     """
-    arguments = _qkv(3, std=1.0)
+    arguments = scaled_dot_product_attention(3, mask=random_mask(3, 5, 7, seed=85), seed=SEED, std=1.0)
     common = 8 * normal(6, seed=87)
     return judge_call(
         subject,
@@ -117,7 +107,6 @@ def attention_large_scores(subject: Subject) -> float:
         what="scores around 150",
         teach="a correct attention subtracts the largest score before exp, which cannot overflow then",
         **{**arguments, "Q": arguments["Q"] + common, "K": arguments["K"] + common},
-        mask=random_mask(3, 5, 7, seed=85),
     )
 
 
@@ -140,6 +129,5 @@ def attention_other_shapes(subject: Subject, case: tuple[tuple[int, ...], tuple[
         SDPA,
         ("row", "group", "head", "query", "channel")[-2 - len(leading) :],
         what=f"Q of shape {(*leading, 5, 6)}, mask of shape {mask_size}",
-        **_qkv(*leading),
-        mask=random_mask(*mask_size, seed=86),
+        **scaled_dot_product_attention(*leading, mask=random_mask(*mask_size, seed=86), seed=SEED),
     )

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import REFERENCE, apart, attempt, judge_call, taught
 from cs336_harness.checks.registry import Param, check
-from cs336_harness.checks.self_attention import block_arguments, self_attention_arguments
-from cs336_harness.reference.weights import gains, normal
+from cs336_harness.reference import sample_calls
 from cs336_harness.subject.calling import Subject, own_copy
 from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
 
@@ -20,28 +19,11 @@ Sample = Callable[[int, int, int], dict[str, Any]]
 """Arguments of one entry point for so many rows, positions and heads."""
 
 
-def _feed_forward_weights() -> dict[str, Tensor]:
-    return {
-        "w1_weight": normal(64, 24, seed=101, std=0.2),
-        "w2_weight": normal(24, 64, seed=102, std=0.1),
-        "w3_weight": normal(64, 24, seed=103, std=0.2),
-    }
-
-
-def _qkv(batch: int, time: int) -> dict[str, Any]:
-    return {
-        **{name: normal(batch, time, 6, seed=110 + i) for i, name in enumerate("QKV")},
-        "mask": torch.ones(batch, time, time, dtype=torch.bool).tril(),
-    }
-
-
-def _rotary(batch: int, time: int, heads: int) -> dict[str, Any]:
-    return {
-        **self_attention_arguments(12, heads, batch, time),
-        "max_seq_len": 20,
-        "theta": 10000.0,
-        "token_positions": torch.arange(time)[None],
-    }
+def _causal(batch: int, time: int) -> dict[str, Any]:
+    mask = torch.ones(batch, time, time, dtype=torch.bool).tril()
+    return sample_calls.scaled_dot_product_attention(
+        batch, queries=time, keys=time, d_v=6, mask=mask, seed=110, std=1.0
+    )
 
 
 LAYOUT_ROUNDING = 1e-4
@@ -51,61 +33,33 @@ INPUTS = {"in_features", "token_ids", "in_query_or_key", "Q", "K", "V"}
 """The arguments that are no weights."""
 
 SAMPLES: dict[str, tuple[str, Sample]] = {
-    "linear": (
-        "linear",
-        lambda batch, time, _: {
-            "d_in": 11,
-            "d_out": 4,
-            "weights": normal(4, 11, seed=104, std=0.3),
-            "in_features": normal(batch, time, 11, seed=105),
-        },
-    ),
-    "embedding": (
-        "embedding",
-        lambda batch, time, _: {
-            "vocab_size": 13,
-            "d_model": 8,
-            "weights": normal(13, 8, seed=106),
-            "token_ids": (torch.arange(batch * time) * 5 % 13).reshape(batch, time),
-        },
-    ),
-    "silu": ("positionwise_feedforward", lambda batch, time, _: {"in_features": normal(batch, time, 9, seed=107)}),
-    "softmax": ("softmax", lambda batch, time, _: {"in_features": normal(batch, time, 9, seed=108), "dim": -1}),
-    "rmsnorm": (
-        "rmsnorm",
-        lambda batch, time, _: {
-            "d_model": 12,
-            "eps": 1e-5,
-            "weights": gains(12, seed=109),
-            "in_features": normal(batch, time, 12, seed=113, std=0.1),
-        },
-    ),
+    "linear": ("linear", lambda batch, time, _: sample_calls.linear(batch, time, seed=104)),
+    "embedding": ("embedding", lambda batch, time, _: sample_calls.embedding(batch, time, seed=106)),
+    "silu": ("positionwise_feedforward", lambda batch, time, _: sample_calls.silu(batch, time, 9, seed=107)),
+    "softmax": ("softmax", lambda batch, time, _: sample_calls.softmax(batch, time, 9, seed=108)),
+    "rmsnorm": ("rmsnorm", lambda batch, time, _: sample_calls.rmsnorm(batch, time, 12, seeds=(109, 113))),
     "swiglu": (
         "positionwise_feedforward",
-        lambda batch, time, _: {
-            "d_model": 24,
-            "d_ff": 64,
-            **_feed_forward_weights(),
-            "in_features": normal(batch, time, 24, seed=114),
-        },
+        lambda batch, time, _: sample_calls.swiglu(batch, time, seeds=(101, 102, 103, 114)),
     ),
-    "rope": (
-        "rope",
-        lambda batch, time, _: {
-            "d_k": 8,
-            "theta": 10000.0,
-            "max_seq_len": 20,
-            "in_query_or_key": normal(batch, time, 8, seed=115),
-            "token_positions": torch.arange(time),
-        },
-    ),
-    "scaled_dot_product_attention": ("scaled_dot_product_attention", lambda batch, time, _: _qkv(batch, time)),
+    "rope": ("rope", lambda batch, time, _: sample_calls.rope(batch, time, 8, seed=115)),
+    "scaled_dot_product_attention": ("scaled_dot_product_attention", lambda batch, time, _: _causal(batch, time)),
     "multihead_self_attention": (
         "multihead_self_attention",
-        lambda batch, time, heads: self_attention_arguments(12, heads, batch, time),
+        lambda batch, time, heads: sample_calls.multihead_self_attention(batch, time, num_heads=heads),
     ),
-    "multihead_self_attention_with_rope": ("multihead_self_attention", _rotary),
-    "transformer_block": ("transformer_block", lambda batch, time, heads: block_arguments(batch, time, heads=heads)),
+    "multihead_self_attention_with_rope": (
+        "multihead_self_attention",
+        lambda batch, time, heads: sample_calls.multihead_self_attention_with_rope(
+            batch, time, torch.arange(time)[None], num_heads=heads
+        ),
+    ),
+    "transformer_block": (
+        "transformer_block",
+        lambda batch, time, heads: sample_calls.transformer_block(
+            sample_calls.one_layer(num_heads=heads), batch, time, seeds=(9, 96)
+        ),
+    ),
 }
 """The task and the sample of each component."""
 

@@ -20,8 +20,7 @@ from torch.overrides import TorchFunctionMode
 from cs336_harness.checks.call_conventions import SAMPLES
 from cs336_harness.checks.comparing import REFERENCE, apart, attempt
 from cs336_harness.checks.registry import Param, check
-from cs336_harness.checks.self_attention import self_attention_arguments
-from cs336_harness.reference.weights import make_token_ids, make_weights, normal
+from cs336_harness.reference import sample_calls
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import ConclusiveFailure, Evidence
@@ -38,64 +37,26 @@ different tables was used."""
 
 
 def _shape(d_head: int, reach: int) -> DecoderShape:
-    return DecoderShape(
-        vocab_size=11, context_length=reach, d_model=3 * d_head, num_layers=1, num_heads=3, num_kv_heads=3, d_ff=64
-    )
-
-
-def _rope(time: int, d_head: int, reach: int) -> dict[str, Any]:
-    return {
-        "d_k": d_head,
-        "theta": 10000.0,
-        "max_seq_len": reach,
-        "in_query_or_key": normal(2, time, d_head, seed=121),
-        "token_positions": torch.arange(time),
-    }
-
-
-def _attention(time: int, d_head: int, reach: int) -> dict[str, Any]:
-    return self_attention_arguments(3 * d_head, 3, 2, time)
-
-
-def _attention_with_rope(time: int, d_head: int, reach: int) -> dict[str, Any]:
-    return {
-        **_attention(time, d_head, reach),
-        "max_seq_len": reach,
-        "theta": 10000.0,
-        "token_positions": torch.arange(time)[None],
-    }
-
-
-def _block(time: int, d_head: int, reach: int) -> dict[str, Any]:
-    shape, prefix = _shape(d_head, reach), "layers.0."
-    weights = make_weights(shape, seed=122).items()
-    return {
-        "d_model": shape.d_model,
-        "num_heads": 3,
-        "d_ff": shape.d_ff,
-        "max_seq_len": reach,
-        "theta": 10000.0,
-        "weights": {name.removeprefix(prefix): weight for name, weight in weights if name.startswith(prefix)},
-        "in_features": normal(2, time, shape.d_model, seed=123),
-    }
-
-
-def _model(time: int, d_head: int, reach: int) -> dict[str, Any]:
-    shape = _shape(d_head, reach)
-    return {
-        **shape.call_arguments(),
-        "weights": make_weights(shape, seed=124),
-        "in_indices": make_token_ids(shape, batch=2, time=time, seed=125),
-    }
+    return sample_calls.one_layer(d_model=3 * d_head, context_length=reach)
 
 
 LARGER: dict[str, Sample] = {
-    "rope": _rope,
-    "multihead_self_attention": _attention,
-    "multihead_self_attention_with_rope": _attention_with_rope,
-    "transformer_block": _block,
+    "rope": lambda time, d_head, reach: sample_calls.rope(2, time, d_head, max_seq_len=reach, seed=121),
+    "multihead_self_attention": lambda time, d_head, _: sample_calls.multihead_self_attention(
+        2, time, d_model=3 * d_head
+    ),
+    "multihead_self_attention_with_rope": lambda time, d_head, reach: sample_calls.multihead_self_attention_with_rope(
+        2, time, torch.arange(time)[None], d_model=3 * d_head, max_seq_len=reach
+    ),
+    "transformer_block": lambda time, d_head, reach: sample_calls.transformer_block(
+        _shape(d_head, reach), 2, time, seeds=(122, 123)
+    ),
 }
 """What keeps tables or masks; the other components are asked at the sizes of their usual sample."""
+
+
+def _model(time: int, d_head: int, reach: int) -> dict[str, Any]:
+    return sample_calls.transformer_lm(_shape(d_head, reach), 2, time, seeds=(124, 125))
 
 
 def _cases() -> dict[str, Param]:

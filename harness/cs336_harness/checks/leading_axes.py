@@ -12,7 +12,7 @@ import torch
 from cs336_harness.checks.comparing import judge_call, same_numbers
 from cs336_harness.checks.components_beyond import FEED_FORWARD
 from cs336_harness.checks.registry import Param, check
-from cs336_harness.reference.weights import gains, normal
+from cs336_harness.reference import sample_calls
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
@@ -27,15 +27,18 @@ def _cases(name: str) -> dict[str, Param]:
     }
 
 
+def _axes(leading: tuple[int, ...]) -> tuple[str, ...]:
+    return ("row", "group", "position", "channel")[-1 - len(leading) :]
+
+
 def _judge_leading(subject: Subject, entry_point: str, leading: tuple[int, ...], teach: str, **arguments: Any) -> float:
-    axes = ("row", "group", "position", "channel")[-1 - len(leading) :]
     shape = (*leading, arguments["in_features"].shape[-1])
-    return judge_call(subject, entry_point, axes, what=f"features of shape {shape}", teach=teach, **arguments)
+    return judge_call(subject, entry_point, _axes(leading), what=f"features of shape {shape}", teach=teach, **arguments)
 
 
 def _rmsnorm_leading(subject: Subject, leading: tuple[int, ...]) -> float:
-    features = normal(*leading, 6, seed=39, std=0.1)
-    arguments = {"d_model": 6, "eps": 1e-5, "weights": gains(6, seed=40), "in_features": features}
+    arguments = sample_calls.rmsnorm(*leading, 6, seeds=(40, 39))
+    features = arguments["in_features"]
     lesson = "a correct norm works over the last axis alone"
     try:
         return _judge_leading(subject, "run_rmsnorm", leading, lesson, **arguments)
@@ -56,61 +59,14 @@ def _rmsnorm_leading(subject: Subject, leading: tuple[int, ...]) -> float:
         ) from None
 
 
-def _linear_leading(subject: Subject, leading: tuple[int, ...]) -> float:
-    weights = normal(4, 11, seed=41, std=0.3)
-    features = normal(*leading, 11, seed=42)
-    teach = "a correct linear layer maps the last axis and leaves every other as it is"
-    return _judge_leading(
-        subject, "run_linear", leading, teach, d_in=11, d_out=4, weights=weights, in_features=features
-    )
-
-
-def _swiglu_leading(subject: Subject, leading: tuple[int, ...]) -> float:
-    weights = {
-        "w1_weight": normal(64, 24, seed=43, std=0.2),
-        "w2_weight": normal(24, 64, seed=44, std=0.1),
-        "w3_weight": normal(64, 24, seed=45, std=0.2),
-    }
-    features = normal(*leading, 24, seed=46)
-    teach = "a correct feed-forward maps the last axis and leaves every other as it is"
-    return _judge_leading(subject, "run_swiglu", leading, teach, d_model=24, d_ff=64, in_features=features, **weights)
-
-
-def _silu_leading(subject: Subject, leading: tuple[int, ...]) -> float:
-    features = normal(*leading, 9, seed=47)
-    return _judge_leading(subject, "run_silu", leading, "silu works element by element", in_features=features)
-
-
-def _softmax_leading(subject: Subject, leading: tuple[int, ...]) -> float:
-    features = normal(*leading, 9, seed=48, std=2)
-    teach = "a correct softmax normalises each line along dim by itself"
-    return _judge_leading(subject, "run_softmax", leading, teach, in_features=features, dim=-1)
-
-
-def _embedding_leading(subject: Subject, leading: tuple[int, ...]) -> float:
-    count = torch.Size(leading).numel()
-    token_ids = (torch.arange(count) * 5 % 13).reshape(leading)
-    axes = ("row", "group", "position", "channel")[-1 - len(leading) :]
-    return judge_call(
-        subject,
-        "run_embedding",
-        axes,
-        what=f"token ids of shape {leading}",
-        teach="a correct embedding gives one row for each id and keeps the shape of the ids",
-        vocab_size=13,
-        d_model=8,
-        weights=normal(13, 8, seed=49),
-        token_ids=token_ids,
-    )
-
-
 @check("components.linear_leading_axes", task="linear", needs=["run_linear"], cases=_cases("linear"))
 def linear_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
     """A linear layer maps the last axis and leaves every other as it is, however many there are.
 
     Usually broken by a transpose or a reshape that counts axes from the front.
     """
-    return _linear_leading(subject, case)
+    teach = "a correct linear layer maps the last axis and leaves every other as it is"
+    return _judge_leading(subject, "run_linear", case, teach, **sample_calls.linear(*case, seed=41))
 
 
 @check("components.embedding_leading_axes", task="embedding", needs=["run_embedding"], cases=_cases("embedding"))
@@ -119,7 +75,14 @@ def embedding_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
 
     Usually broken by a reshape for (batch, time).
     """
-    return _embedding_leading(subject, case)
+    return judge_call(
+        subject,
+        "run_embedding",
+        _axes(case),
+        what=f"token ids of shape {case}",
+        teach="a correct embedding gives one row for each id and keeps the shape of the ids",
+        **sample_calls.embedding(*case, seed=49),
+    )
 
 
 @check(
@@ -142,7 +105,8 @@ def silu_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
 
     Usually broken by a shape that is written into the code.
     """
-    return _silu_leading(subject, case)
+    arguments = sample_calls.silu(*case, 9, seed=47)
+    return _judge_leading(subject, "run_silu", case, "silu works element by element", **arguments)
 
 
 @check("components.swiglu_leading_axes", task=FEED_FORWARD, needs=["run_swiglu"], cases=_cases("swiglu"))
@@ -151,7 +115,9 @@ def swiglu_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
 
     Usually broken by a transpose or a reshape that counts axes from the front.
     """
-    return _swiglu_leading(subject, case)
+    teach = "a correct feed-forward maps the last axis and leaves every other as it is"
+    arguments = sample_calls.swiglu(*case, seeds=(43, 44, 45, 46))
+    return _judge_leading(subject, "run_swiglu", case, teach, **arguments)
 
 
 @check("components.softmax_leading_axes", task="softmax", needs=["run_softmax"], cases=_cases("softmax"))
@@ -160,4 +126,5 @@ def softmax_leading_axes(subject: Subject, case: tuple[int, ...]) -> float:
 
     Usually broken by counting axes from the front.
     """
-    return _softmax_leading(subject, case)
+    teach = "a correct softmax normalises each line along dim by itself"
+    return _judge_leading(subject, "run_softmax", case, teach, **sample_calls.softmax(*case, 9, seed=48, std=2))

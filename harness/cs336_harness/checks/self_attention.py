@@ -13,8 +13,13 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
 from cs336_harness.checks.registry import Param, check
-from cs336_harness.reference.weights import make_token_ids, make_weights, normal
-from cs336_harness.shapes import DecoderShape
+from cs336_harness.reference.sample_calls import (
+    multihead_self_attention,
+    multihead_self_attention_with_rope,
+    one_layer,
+    transformer_block,
+    transformer_lm,
+)
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure, Evidence
 
@@ -23,51 +28,14 @@ MHA_ROPE = "run_multihead_self_attention_with_rope"
 BLOCK = "run_transformer_block"
 
 
-def self_attention_arguments(d_model: int, num_heads: int, batch: int, time: int) -> dict[str, Any]:
-    """Arguments of ``run_multihead_self_attention`` for these sizes, attention clearly not uniform."""
-    names = ("q", "k", "v", "o")
-    return {
-        "d_model": d_model,
-        "num_heads": num_heads,
-        **{
-            f"{name}_proj_weight": normal(d_model, d_model, seed=90 + i, std=(2 if name in "qk" else 1) * d_model**-0.5)
-            for i, name in enumerate(names)
-        },
-        "in_features": normal(batch, time, d_model, seed=95),
-    }
-
-
-def rotary_attention_arguments(
-    positions: Tensor | None, *, theta: float = 10000.0, max_seq_len: int = 20, batch: int = 2, time: int = 5
+def _rotary(
+    positions: Tensor | None, *, batch: int = 2, theta: float = 10000.0, max_seq_len: int = 20
 ) -> dict[str, Any]:
-    """Arguments of ``run_multihead_self_attention_with_rope``: 3 heads of 4 channels."""
-    return {
-        **self_attention_arguments(12, 3, batch, time),
-        "max_seq_len": max_seq_len,
-        "theta": theta,
-        "token_positions": positions,
-    }
+    return multihead_self_attention_with_rope(batch, 5, positions, theta=theta, max_seq_len=max_seq_len)
 
 
-def block_arguments(batch: int, time: int = 5, theta: float = 10000.0, heads: int = 3) -> dict[str, Any]:
-    """Arguments of ``run_transformer_block``: 3 heads of 8 channels, width 24, d_ff 64."""
-    shape = DecoderShape(
-        vocab_size=2, context_length=20, d_model=24, num_layers=1, num_heads=heads, num_kv_heads=heads, d_ff=64
-    )
-    weights = {
-        name.removeprefix("layers.0."): weight
-        for name, weight in make_weights(shape, seed=9).items()
-        if name.startswith("layers.0.")
-    }
-    return {
-        "d_model": 24,
-        "num_heads": heads,
-        "d_ff": 64,
-        "max_seq_len": 20,
-        "theta": theta,
-        "weights": weights,
-        "in_features": normal(batch, time, 24, seed=96),
-    }
+def _block(batch: int, theta: float = 10000.0) -> dict[str, Any]:
+    return transformer_block(one_layer(rope_theta=theta), batch, 5, seeds=(9, 96))
 
 
 def _call(subject: Subject, entry_point: str, arguments: dict[str, Any]) -> Tensor:
@@ -96,7 +64,7 @@ def multihead_self_attention_sizes(subject: Subject, case: tuple[int, int, int, 
         MHA,
         what=f"{batch} rows, {time} positions, {num_heads} heads of {d_model // num_heads} channels",
         teach="a correct attention splits the projected channels into heads, attends, and merges the heads in order",
-        **self_attention_arguments(d_model, num_heads, batch, time),
+        **multihead_self_attention(batch, time, d_model=d_model, num_heads=num_heads),
     )
 
 
@@ -111,7 +79,7 @@ def attention_theta(subject: Subject) -> None:
 
     Usually broken by an adapter or a module that does not pass theta on, or does not rotate at all.
     """
-    usual, other = (rotary_attention_arguments(torch.arange(5)[None], theta=theta) for theta in (10000.0, 10.0))
+    usual, other = (_rotary(torch.arange(5)[None], theta=theta) for theta in (10000.0, 10.0))
     result = _attempt(subject, MHA_ROPE, usual)
     if not same_numbers(result, _attempt(subject, MHA_ROPE, other)):
         return
@@ -137,7 +105,7 @@ def block_theta(subject: Subject) -> None:
 
     Usually broken by a block that does not pass theta on to its attention.
     """
-    usual, other = (block_arguments(2, theta=theta) for theta in (10000.0, 10.0))
+    usual, other = (_block(2, theta=theta) for theta in (10000.0, 10.0))
     result = _attempt(subject, BLOCK, usual)
     silent = {**usual["weights"], "attn.output_proj.weight": torch.zeros(24, 24)}
     attends = not same_numbers(result, _attempt(subject, BLOCK, {**usual, "weights": silent}))
@@ -160,9 +128,7 @@ def attention_positions(subject: Subject) -> None:
 
     Usually broken by an attention that counts positions by itself.
     """
-    counted, jumping = (
-        rotary_attention_arguments(torch.tensor([positions])) for positions in ([0, 1, 2, 3, 4], [0, 4, 5, 9, 17])
-    )
+    counted, jumping = (_rotary(torch.tensor([positions])) for positions in ([0, 1, 2, 3, 4], [0, 4, 5, 9, 17]))
     if same_numbers(_attempt(subject, MHA_ROPE, counted), _attempt(subject, MHA_ROPE, jumping)):
         raise CheckFailure(
             f"{MHA_ROPE} ignores token_positions: positions 0, 4, 5, 9, 17 give the same numbers as 0, 1, 2, 3, 4;"
@@ -203,7 +169,7 @@ def attention_position_values(subject: Subject, case: tuple[list[int], int]) -> 
         MHA_ROPE,
         what=f"positions {', '.join(map(str, positions))} of max_seq_len {max_seq_len}",
         teach="a correct attention turns each query and key by its position, from a table of max_seq_len rows",
-        **rotary_attention_arguments(torch.tensor([positions]), theta=500.0, max_seq_len=max_seq_len),
+        **_rotary(torch.tensor([positions]), theta=500.0, max_seq_len=max_seq_len),
     )
 
 
@@ -230,7 +196,7 @@ def attention_position_shapes(subject: Subject, case: Tensor | None) -> float:
     error, and each head is turned by another row's positions. Where two rows are refused, that is the same refusal.
     """
     batch = len(case) if case is not None and case.ndim == 2 else 2
-    arguments = rotary_attention_arguments(case, theta=500.0, batch=batch)
+    arguments = _rotary(case, theta=500.0, batch=batch)
     if case is None:
         what, teach = "no positions", "the contract does not say what happens then; most count 0, 1, 2, …"
     else:
@@ -252,7 +218,7 @@ def attention_position_shapes(subject: Subject, case: Tensor | None) -> float:
 
 def _refuses_rows(subject: Subject) -> CheckFailure | None:
     """How positions (batch, time) are refused where no sizes coincide; None where they are taken."""
-    arguments = rotary_attention_arguments(torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11]]), theta=500.0)
+    arguments = _rotary(torch.tensor([[0, 4, 5, 9, 17], [3, 4, 6, 7, 11]]), theta=500.0)
     try:
         _call(subject, MHA_ROPE, arguments)
     except CheckFailure as failure:
@@ -261,18 +227,11 @@ def _refuses_rows(subject: Subject) -> CheckFailure | None:
 
 
 def _rotary_for_batch(batch: int) -> dict[str, Any]:
-    return rotary_attention_arguments(torch.arange(5)[None], batch=batch)
+    return _rotary(torch.arange(5)[None], batch=batch)
 
 
 def _model_for_batch(batch: int) -> dict[str, Any]:
-    shape = DecoderShape(
-        vocab_size=11, context_length=8, d_model=24, num_layers=1, num_heads=3, num_kv_heads=3, d_ff=64
-    )
-    return {
-        **shape.call_arguments(),
-        "weights": make_weights(shape, seed=97),
-        "in_indices": make_token_ids(shape, batch, 5, seed=98),
-    }
+    return transformer_lm(one_layer(context_length=8), batch, 5, seeds=(97, 98))
 
 
 @check(
@@ -285,7 +244,7 @@ def _model_for_batch(batch: int) -> dict[str, Any]:
             after=["components.multihead_self_attention", "components.rope"],
         ),
         "transformer_block": Param(
-            (BLOCK, block_arguments, "in_features", 24),
+            (BLOCK, _block, "in_features", 24),
             task="transformer_block",
             needs=[BLOCK],
             after=["components.rmsnorm", "components.swiglu", "components.multihead_self_attention_with_rope"],
