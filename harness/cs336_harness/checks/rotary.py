@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
 from cs336_harness.checks.registry import Param, check
+from cs336_harness.reference.sample_calls import rope
 from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
@@ -27,16 +28,6 @@ HONOURED = (
     "components.rope_rows",
     "components.rope_last_position",
 )
-
-
-def _arguments(x: Tensor, positions: Tensor, *, theta: float = 10000.0, max_seq_len: int = 20) -> dict[str, Any]:
-    return {
-        "d_k": x.shape[-1],
-        "theta": theta,
-        "max_seq_len": max_seq_len,
-        "in_query_or_key": x,
-        "token_positions": positions,
-    }
 
 
 def _call(subject: Subject, arguments: dict[str, Any]) -> Tensor:
@@ -57,10 +48,9 @@ def rope_theta(subject: Subject) -> None:
 
     Usually broken by 10000 written into the code.
     """
-    x, positions = normal(3, 5, D_K, seed=61), torch.arange(5)
-    usual, other = (_arguments(x, positions, theta=theta) for theta in (10000.0, 100.0))
+    usual, other = (rope(3, 5, D_K, theta=theta, seed=61) for theta in (10000.0, 100.0))
     result = _attempt(subject, usual)
-    if same_numbers(result, _attempt(subject, other)) and not same_numbers(result, x):
+    if same_numbers(result, _attempt(subject, other)) and not same_numbers(result, usual["in_query_or_key"]):
         raise _no_effect(
             "run_rope ignores theta: theta 10000 and theta 100 give the same numbers;"
             " a correct rotation turns pair i by position · theta^(-2i / d_k)",
@@ -74,10 +64,10 @@ def rope_positions(subject: Subject) -> None:
 
     Usually broken by positions counted anew from 0 to the length of the input.
     """
-    x = normal(3, 5, D_K, seed=62)
-    counted, jumping = (_arguments(x, torch.tensor(positions)) for positions in ([0, 1, 2, 3, 4], [0, 4, 5, 9, 17]))
+    counted = rope(3, 5, D_K, seed=62)
+    jumping = {**counted, "token_positions": torch.tensor([0, 4, 5, 9, 17])}
     result = _attempt(subject, counted)
-    if same_numbers(result, _attempt(subject, jumping)) and not same_numbers(result, x):
+    if same_numbers(result, _attempt(subject, jumping)) and not same_numbers(result, counted["in_query_or_key"]):
         raise _no_effect(
             "run_rope ignores token_positions: positions 0, 4, 5, 9, 17 give the same numbers as 0, 1, 2, 3, 4;"
             " a correct rotation turns each vector by its own position",
@@ -91,9 +81,10 @@ def rope_rows(subject: Subject) -> None:
 
     Usually broken by taking ``token_positions[0]`` for all rows.
     """
-    x = normal(1, 5, D_K, seed=63).expand(3, 5, D_K).clone()
     positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [0, 2, 4, 6, 8]])
-    arguments = _arguments(x, positions)
+    arguments = rope(1, 5, D_K, positions=positions, seed=63)
+    x = arguments["in_query_or_key"].expand(3, 5, D_K).clone()
+    arguments["in_query_or_key"] = x
     result = _attempt(subject, arguments)
     turned = result is not None and not same_numbers(result, x)
     if turned and same_numbers(result[0], result[1]) and same_numbers(result[0], result[2]):
@@ -110,7 +101,7 @@ def rope_last_position(subject: Subject) -> None:
 
     Usually broken by a table of cosines and sines that is as long as the input, or one too short.
     """
-    arguments = _arguments(normal(3, 2, D_K, seed=64), torch.tensor([18, 19]))
+    arguments = rope(3, 2, D_K, positions=torch.tensor([18, 19]), seed=64)
     try:
         _call(subject, arguments)
     except CheckFailure as failure:
@@ -150,7 +141,7 @@ def rope_position_values(subject: Subject, case: tuple[Tensor, int, str]) -> flo
     Usually broken by indexing the table with a range in place of the positions.
     """
     positions, max_seq_len, words = case
-    arguments = _arguments(normal(3, 5, D_K, seed=65), positions, theta=500.0, max_seq_len=max_seq_len)
+    arguments = rope(3, 5, D_K, positions=positions, theta=500.0, max_seq_len=max_seq_len, seed=65)
     teach = "a correct rotation looks cos and sin up by token_positions"
     return judge_call(subject, "run_rope", what=words, teach=teach, **arguments)
 
@@ -170,12 +161,8 @@ def rope_far_positions(subject: Subject, case: float) -> float:
 
     Usually broken by positions, frequencies or tables in half precision: bfloat16 holds every integer up to 256.
     """
-    arguments = _arguments(
-        normal(3, 6, D_K, seed=66),
-        torch.tensor([255, 256, 257, 411, 598, 599]),
-        theta=case,
-        max_seq_len=LONG,
-    )
+    positions = torch.tensor([255, 256, 257, 411, 598, 599])
+    arguments = rope(3, 6, D_K, positions=positions, theta=case, max_seq_len=LONG, seed=66)
     teach = "a correct rotation keeps positions, frequencies, cos and sin in float32 or better"
     return judge_call(subject, "run_rope", what=f"theta {case:g}, positions 255 to 599", teach=teach, **arguments)
 
@@ -186,7 +173,7 @@ def rope_leading_axes(subject: Subject) -> float:
 
     Usually broken by a table that lines up with the heads in place of the positions.
     """
-    arguments = _arguments(normal(2, 3, 5, 6, seed=67), torch.tensor([1, 2, 4, 8, 16]))
+    arguments = rope(2, 3, 5, 6, positions=torch.tensor([1, 2, 4, 8, 16]), seed=67)
     axes = ("row", "head", "position", "channel")
     teach = "a correct rotation turns position t of every row and head alike"
     return judge_call(subject, "run_rope", axes, what="shape (batch, heads, time, d_k)", teach=teach, **arguments)
@@ -221,7 +208,7 @@ def rope_other_shapes(subject: Subject, case: tuple[tuple[int, ...], tuple[int, 
         "run_rope",
         ("row", "head", "position", "channel")[-1 - len(vectors) :],
         what=f"vectors of shape {(*vectors, 6)}, positions of shape {positions_shape}",
-        **_arguments(normal(*vectors, 6, seed=68), positions),
+        **rope(*vectors, 6, positions=positions, seed=68),
     )
 
 
@@ -240,12 +227,13 @@ def rope_is_a_rotation(subject: Subject) -> float:
 
     Usually broken by a scale in the table, or by positions that are clipped or rescaled past some length.
     """
-    queries, keys = normal(1, 4, D_K, seed=69), normal(1, 4, D_K, seed=70)
     positions = torch.tensor([0, 3, 4, 9])
+    unshifted = rope(1, 4, D_K, positions=positions, max_seq_len=LONG, seed=69)
+    queries, keys = unshifted["in_query_or_key"], normal(1, 4, D_K, seed=70)
     worst = 0.0
     scores_at: dict[int, Tensor] = {}
     for shift in (0, 17, 300, LONG - 10):
-        arguments = _arguments(queries, positions + shift, max_seq_len=LONG)
+        arguments = {**unshifted, "token_positions": positions + shift}
         turned_queries = _call(subject, arguments)
         turned_keys = _call(subject, {**arguments, "in_query_or_key": keys})
         scores_at[shift] = turned_queries[0] @ turned_keys[0].T
