@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers, taught
 from cs336_harness.checks.registry import check
-from cs336_harness.reference.weights import gains, normal
+from cs336_harness.reference.sample_calls import rmsnorm, softmax, swiglu
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure, Evidence
 
@@ -26,13 +26,13 @@ def rmsnorm_eps(subject: Subject) -> None:
 
     Usually broken by a constant in the norm, or by an adapter that does not pass eps on.
     """
-    arguments = {"d_model": 12, "weights": gains(12, seed=31), "in_features": normal(2, 5, 12, seed=32, std=0.1)}
-    small, large = (attempt(subject, "run_rmsnorm", (2, 5, 12), eps=eps, **arguments) for eps in (1e-5, 0.1))
-    if same_numbers(small, large):
+    usual, other = (rmsnorm(2, 5, 12, eps=eps, seeds=(31, 32)) for eps in (1e-5, 0.1))
+    result = attempt(subject, "run_rmsnorm", (2, 5, 12), **usual)
+    if same_numbers(result, attempt(subject, "run_rmsnorm", (2, 5, 12), **other)):
         raise CheckFailure(
             "run_rmsnorm ignores eps: eps 1e-05 and eps 0.1 give the same numbers;"
             " a correct norm divides by sqrt(mean(x²) + eps) with the eps it is given",
-            Evidence(entry_point="run_rmsnorm", arguments={**arguments, "eps": 0.1}),
+            Evidence(entry_point="run_rmsnorm", arguments=other),
         )
 
 
@@ -53,10 +53,7 @@ def rmsnorm_eps_values(subject: Subject, case: float) -> float:
         "run_rmsnorm",
         what=f"eps {case:g}",
         teach="a correct norm adds eps to the mean of the squares, inside the root",
-        d_model=12,
-        eps=case,
-        weights=gains(12, seed=33),
-        in_features=normal(2, 5, 12, seed=34, std=0.1),
+        **rmsnorm(2, 5, 12, eps=case, seeds=(33, 34)),
     )
 
 
@@ -77,10 +74,7 @@ def rmsnorm_scales(subject: Subject, case: float) -> float:
         "run_rmsnorm",
         what=f"inputs of size {case:g}",
         teach="a correct norm squares, averages and divides in float32, with no clamp but eps",
-        d_model=14,
-        eps=1e-5,
-        weights=gains(14, seed=35),
-        in_features=normal(2, 3, 14, seed=36, std=case),
+        **rmsnorm(2, 3, 14, seeds=(35, 36), std=case),
     )
 
 
@@ -98,12 +92,8 @@ def rmsnorm_half_precision(subject: Subject, case: torch.dtype) -> float:
     In float16 the square of 1e-4 is zero: a norm that squares first and widens afterwards loses the input.
     """
     name = str(case).removeprefix("torch.")
-    arguments: dict[str, Any] = {
-        "d_model": 12,
-        "eps": 1e-8,
-        "weights": gains(12, seed=37).to(case),
-        "in_features": normal(2, 3, 12, seed=38, std=1e-4).to(case),
-    }
+    arguments = rmsnorm(2, 3, 12, eps=1e-8, seeds=(37, 38), std=1e-4)
+    arguments |= {argument: arguments[argument].to(case) for argument in ("weights", "in_features")}
     lesson = "a correct norm widens to float32 before it squares, and returns the dtype of its input"
     with taught(lesson):
         result = subject.call("run_rmsnorm", shape=(2, 3, 12), **arguments)
@@ -118,15 +108,15 @@ def softmax_dim(subject: Subject) -> None:
 
     Usually broken by a softmax that always takes the last axis.
     """
-    features = normal(3, 4, 5, seed=51, std=2)
-    results = [attempt(subject, "run_softmax", (3, 4, 5), in_features=features, dim=dim) for dim in (0, 1, 2)]
+    calls = [softmax(3, 4, 5, dim=dim, seed=51, std=2) for dim in (0, 1, 2)]
+    results = [attempt(subject, "run_softmax", (3, 4, 5), **call) for call in calls]
     first = results[0]
     if first is not None and all(same_numbers(first, other) for other in results[1:]):
         used = min(range(3), key=lambda dim: float((first.sum(dim) - 1).abs().max()))
         raise CheckFailure(
             f"run_softmax ignores dim: dims 0, 1 and 2 give the same numbers, those of dim {used};"
             " a correct softmax makes the numbers along dim sum to one",
-            Evidence(entry_point="run_softmax", arguments={"in_features": features, "dim": 0}),
+            Evidence(entry_point="run_softmax", arguments=calls[0]),
         )
 
 
@@ -149,8 +139,7 @@ def softmax_every_dim(subject: Subject, case: int) -> float:
         axes,
         what=f"dim {case}",
         teach=f"a correct softmax takes its maximum and its sum along dim {case}",
-        in_features=normal(3, 4, 5, seed=52, std=2),
-        dim=case,
+        **softmax(3, 4, 5, dim=case, seed=52, std=2),
     )
 
 
@@ -160,8 +149,9 @@ def _judge_shifted(subject: Subject, offsets: Tensor, seed: int, what: str, teac
     Float32 counts in steps of 2^-10 near 1e4, and the noise has that in it: ``exp(x - logsumexp(x))`` is allowed to
     round there, though subtracting the maximum first would not.
     """
-    features = normal(2, 3, 7, seed=seed, std=2) + offsets
-    return judge_call(subject, "run_softmax", what=what, teach=teach, in_features=features, dim=-1)
+    arguments = softmax(2, 3, 7, seed=seed, std=2)
+    arguments["in_features"] += offsets
+    return judge_call(subject, "run_softmax", what=what, teach=teach, **arguments)
 
 
 @check("components.softmax_large", task="softmax", needs=["run_softmax"], after=["components.softmax"])
@@ -207,15 +197,9 @@ def silu_extremes(subject: Subject) -> float:
     )
 
 
-def _swiglu_arguments(d_model: int, d_ff: int, gate_scale: float = 1.0) -> dict[str, Any]:
-    return {
-        "d_model": d_model,
-        "d_ff": d_ff,
-        "w1_weight": normal(d_ff, d_model, seed=55, std=gate_scale * d_model**-0.5),
-        "w2_weight": normal(d_model, d_ff, seed=56, std=d_ff**-0.5),
-        "w3_weight": normal(d_ff, d_model, seed=57, std=d_model**-0.5),
-        "in_features": normal(2, 3, d_model, seed=58),
-    }
+def _swiglu(d_model: int, d_ff: int, gate_scale: float = 1.0) -> dict[str, Any]:
+    stds = (gate_scale * d_model**-0.5, d_ff**-0.5, d_model**-0.5)
+    return swiglu(2, 3, d_model=d_model, d_ff=d_ff, seeds=(55, 56, 57, 58), stds=stds)
 
 
 @check(
@@ -230,7 +214,7 @@ def swiglu_gate(subject: Subject) -> float:
     Usually broken by gating W3 x in place of W1 x, or by a sigmoid that overflows.
     """
     teach = "a correct feed-forward is W2(silu(W1 x) ⊙ W3 x): W1 x is the gate, W3 x passes through it"
-    return judge_call(subject, "run_swiglu", what="gates near ±100", teach=teach, **_swiglu_arguments(24, 64, 100.0))
+    return judge_call(subject, "run_swiglu", what="gates near ±100", teach=teach, **_swiglu(24, 64, 100.0))
 
 
 @check("components.swiglu_d_ff", task=FEED_FORWARD, needs=["run_swiglu"], after=["components.swiglu"])
@@ -240,4 +224,4 @@ def swiglu_d_ff(subject: Subject) -> float:
     Usually broken by a feed-forward that rounds d_ff, or computes its own from d_model.
     """
     lesson = "the weights have 100 rows, and a correct feed-forward neither rounds d_ff nor computes its own"
-    return judge_call(subject, "run_swiglu", what="d_ff 100", teach=lesson, **_swiglu_arguments(48, 100))
+    return judge_call(subject, "run_swiglu", what="d_ff 100", teach=lesson, **_swiglu(48, 100))
