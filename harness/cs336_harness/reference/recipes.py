@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.reference import snapshots
+from cs336_harness.reference import sample_calls, snapshots
 from cs336_harness.reference.hidden_inputs import cached, more
 from cs336_harness.reference.snapshots import Recipe
-from cs336_harness.reference.weights import gains, generator, make_token_ids, make_weights, normal
+from cs336_harness.reference.weights import make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 
 PUBLIC_SHAPE = DecoderShape(
@@ -63,17 +63,13 @@ def rows() -> int:
     return ROWS + more("rows", 1)
 
 
-def features(*leading: int, width: int = PUBLIC_SHAPE.d_model, seed: int) -> Tensor:
-    """Normal features (*leading, width)."""
-    return normal(*leading, width, seed=PUBLIC_SEED * 100 + seed)
+def _seed(number: int) -> int:
+    return PUBLIC_SEED * 100 + number
 
 
-def random_mask(*size: int, seed: int) -> Tensor:
-    """A boolean mask, True meaning attend, about two thirds open, in which every query sees at least one key."""
-    mask = torch.rand(*size, generator=generator(seed)) < 2 / 3
-    keys = torch.arange(size[-2]) % size[-1]
-    mask[..., torch.arange(size[-2]), keys] = True
-    return mask
+def features(*leading: int, seed: int) -> Tensor:
+    """Normal features (*leading, d_model)."""
+    return normal(*leading, PUBLIC_SHAPE.d_model, seed=_seed(seed))
 
 
 def projections() -> dict[str, Tensor]:
@@ -103,20 +99,15 @@ def _embedding() -> dict[str, Any]:
 
 
 def _silu() -> dict[str, Any]:
-    return {"in_features": 3 * features(rows(), TIME, width=10, seed=3)}
+    return sample_calls.silu(rows(), TIME, 10, seed=_seed(3), std=3)
 
 
 def _softmax() -> dict[str, Any]:
-    return {"in_features": 3 * features(rows(), TIME, width=10, seed=4), "dim": -1}
+    return sample_calls.softmax(rows(), TIME, 10, seed=_seed(4), std=3)
 
 
 def _rmsnorm() -> dict[str, Any]:
-    return {
-        "d_model": PUBLIC_SHAPE.d_model,
-        "eps": 1e-5,
-        "weights": gains(PUBLIC_SHAPE.d_model, seed=5),
-        "in_features": 0.02 * features(rows(), TIME, seed=6),
-    }
+    return sample_calls.rmsnorm(rows(), TIME, PUBLIC_SHAPE.d_model, seeds=(5, _seed(6)), std=0.02)
 
 
 def _swiglu() -> dict[str, Any]:
@@ -130,23 +121,18 @@ def _swiglu() -> dict[str, Any]:
 
 
 def _rope() -> dict[str, Any]:
-    return {
-        "d_k": PUBLIC_SHAPE.d_head,
-        "theta": PUBLIC_SHAPE.rope_theta,
-        "max_seq_len": PUBLIC_SHAPE.context_length,
-        "in_query_or_key": features(rows(), TIME, width=PUBLIC_SHAPE.d_head, seed=8),
-        "token_positions": torch.arange(TIME),
-    }
+    shape = PUBLIC_SHAPE
+    return sample_calls.rope(
+        rows(), TIME, shape.d_head, theta=shape.rope_theta, max_seq_len=shape.context_length, seed=_seed(8)
+    )
 
 
-def _attention(*leading: int, queries: int = TIME, keys: int = 15, seed: int) -> dict[str, Any]:
-    d_head = PUBLIC_SHAPE.d_head
-    return {
-        "Q": 1.5 * features(*leading, queries, width=d_head, seed=seed),
-        "K": 1.5 * features(*leading, keys, width=d_head, seed=seed + 1),
-        "V": features(*leading, keys, width=d_head, seed=seed + 2),
-        "mask": random_mask(*leading, queries, keys, seed=seed + 3),
-    }
+def _attention(*leading: int, seed: int) -> dict[str, Any]:
+    queries, keys, d_head = TIME, 15, PUBLIC_SHAPE.d_head
+    mask = sample_calls.random_mask(*leading, queries, keys, seed=seed + 3)
+    return sample_calls.scaled_dot_product_attention(
+        *leading, queries=queries, keys=keys, d_k=d_head, d_v=d_head, mask=mask, seed=_seed(seed)
+    )
 
 
 def _self_attention() -> dict[str, Any]:
@@ -168,26 +154,11 @@ def _self_attention_with_rope() -> dict[str, Any]:
 
 
 def _block() -> dict[str, Any]:
-    shape = PUBLIC_SHAPE
-    prefix = "layers.0."
-    return {
-        "d_model": shape.d_model,
-        "num_heads": shape.num_heads,
-        "d_ff": shape.d_ff,
-        "max_seq_len": shape.context_length,
-        "theta": shape.rope_theta,
-        "weights": {key.removeprefix(prefix): w for key, w in public_weights().items() if key.startswith(prefix)},
-        "in_features": 0.5 * features(rows(), TIME, seed=21),
-    }
+    return sample_calls.transformer_block(PUBLIC_SHAPE, rows(), TIME, seeds=(PUBLIC_SEED, _seed(21)), std=0.5)
 
 
 def _model(time: int) -> dict[str, Any]:
-    shape = PUBLIC_SHAPE
-    return {
-        **shape.call_arguments(),
-        "weights": public_weights(),
-        "in_indices": make_token_ids(shape, rows(), time, seed=22),
-    }
+    return sample_calls.transformer_lm(PUBLIC_SHAPE, rows(), time, seeds=(PUBLIC_SEED, 22))
 
 
 RECIPES: dict[str, Recipe] = {
