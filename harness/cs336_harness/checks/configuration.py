@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, refused, same_numbers
 from cs336_harness.checks.registry import Param, check
+from cs336_harness.reference.sample_calls import transformer_lm_of
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, build, weight_sizes
@@ -44,7 +45,7 @@ MODEL_WORKS = (
 
 def run_arguments(shape: DecoderShape, token_ids: Tensor, **changes: Any) -> dict[str, Any]:
     """Arguments of ``run_transformer_lm`` for a shape without groups."""
-    return {**shape.call_arguments(), "weights": make_weights(shape, seed=76), "in_indices": token_ids, **changes}
+    return {**transformer_lm_of(shape, make_weights(shape, seed=76), token_ids), **changes}
 
 
 SIZES: dict[str, int] = {"vocab_size": 29, "d_model": 48, "num_layers": 3, "num_kv_heads": 3, "d_ff": 100}

@@ -22,6 +22,7 @@ from torch import Tensor
 from cs336_harness.reference.hidden_inputs import cached
 from cs336_harness.reference.influence import InfluenceMap, map_from_calls
 from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.reference.sample_calls import transformer_lm_of
 from cs336_harness.reference.tolerance import rounding_noise
 from cs336_harness.reference.weights import generator, make_weights
 from cs336_harness.shapes import DecoderShape
@@ -133,7 +134,7 @@ def replacement_ids(shape: DecoderShape, token_ids: Tensor, kind: str, turn: int
 
 def model_call(shape: DecoderShape, token_ids: Tensor, weights: dict[str, Tensor] | None = None) -> dict[str, Any]:
     """The arguments of ``run_transformer_lm`` for a shape, with the flow weights unless others are given."""
-    return {**shape.call_arguments(), "weights": weights or flow_weights(shape), "in_indices": token_ids}
+    return transformer_lm_of(shape, weights or flow_weights(shape), token_ids)
 
 
 def flow_logits(

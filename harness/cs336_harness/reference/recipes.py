@@ -72,13 +72,6 @@ def features(*leading: int, seed: int) -> Tensor:
     return normal(*leading, PUBLIC_SHAPE.d_model, seed=_seed(seed))
 
 
-def projections() -> dict[str, Tensor]:
-    """The four projection weights of one attention layer under the contract's argument names."""
-    weights = public_weights()
-    names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "output_proj"}
-    return {f"{short}_proj_weight": weights[f"layers.1.attn.{name}.weight"] for short, name in names.items()}
-
-
 def _linear() -> dict[str, Any]:
     d_in, d_out = PUBLIC_SHAPE.d_model, PUBLIC_SHAPE.d_ff
     return {
@@ -136,12 +129,8 @@ def _attention(*leading: int, seed: int) -> dict[str, Any]:
 
 
 def _self_attention() -> dict[str, Any]:
-    return {
-        "d_model": PUBLIC_SHAPE.d_model,
-        "num_heads": PUBLIC_SHAPE.num_heads,
-        **projections(),
-        "in_features": features(rows(), TIME, seed=20),
-    }
+    in_features = features(rows(), TIME, seed=20)
+    return sample_calls.multihead_self_attention_of(PUBLIC_SHAPE, public_weights(), in_features, layer=1)
 
 
 def _self_attention_with_rope() -> dict[str, Any]:

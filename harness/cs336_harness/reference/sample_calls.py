@@ -3,7 +3,8 @@
 One function per entry point, called what the entry point is called without its ``run_``; each returns the arguments
 under the contract's names. Checks and recipes take their calls from here and change only what they are about. Seeds are
 arguments, so that no tensor depends on who else asks: tensors that come of one ``seed`` count up from it, and ``seeds``
-has one for each, weights first and inputs last.
+has one for each, weights first and inputs last. A function whose name ends in ``_of`` draws nothing: it takes the
+weights of a whole decoder, and the input.
 
 Shapes: ... are any leading axes, T is the sequence length, Q queries meet K keys; d_k and d_v are the widths of queries
 and of values, V is the size of the vocabulary.
@@ -11,6 +12,7 @@ and of values, V is the size of the vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -181,29 +183,49 @@ def multihead_self_attention_with_rope(
     }
 
 
+def multihead_self_attention_of(
+    shape: DecoderShape, weights: Mapping[str, Tensor], in_features: Tensor, layer: int = 0
+) -> Arguments:
+    """These features (batch, T, d_model), and the projections of one layer of a decoder."""
+    names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "output_proj"}
+    return {
+        "d_model": shape.d_model,
+        "num_heads": shape.num_heads,
+        **{f"{short}_proj_weight": weights[f"layers.{layer}.attn.{name}.weight"] for short, name in names.items()},
+        "in_features": in_features,
+    }
+
+
 def transformer_block(
     shape: DecoderShape, batch: int, time: int, *, seeds: tuple[int, int], std: float = 1.0
 ) -> Arguments:
     """Features (batch, T, d_model) with this ``std``, and the weights of layer 0 of a decoder of this shape."""
     of_weights, of_features = seeds
+    in_features = normal(batch, time, shape.d_model, seed=of_features, std=std)
+    return transformer_block_of(shape, make_weights(shape, of_weights), in_features)
+
+
+def transformer_block_of(shape: DecoderShape, weights: Mapping[str, Tensor], in_features: Tensor) -> Arguments:
+    """These features (batch, T, d_model), and the weights of layer 0 of a decoder."""
     prefix = "layers.0."
-    weights = make_weights(shape, seed=of_weights).items()
     return {
         "d_model": shape.d_model,
         "num_heads": shape.num_heads,
         "d_ff": shape.d_ff,
         "max_seq_len": shape.context_length,
         "theta": shape.rope_theta,
-        "weights": {name.removeprefix(prefix): weight for name, weight in weights if name.startswith(prefix)},
-        "in_features": normal(batch, time, shape.d_model, seed=of_features, std=std),
+        "weights": {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)},
+        "in_features": in_features,
     }
 
 
 def transformer_lm(shape: DecoderShape, batch: int, time: int, *, seeds: tuple[int, int]) -> Arguments:
     """Ids (batch, T) from 0 to V - 1, and every weight of a decoder of this shape."""
     of_weights, of_ids = seeds
-    return {
-        **shape.call_arguments(),
-        "weights": make_weights(shape, seed=of_weights),
-        "in_indices": make_token_ids(shape, batch, time, seed=of_ids),
-    }
+    in_indices = make_token_ids(shape, batch, time, seed=of_ids)
+    return transformer_lm_of(shape, make_weights(shape, of_weights), in_indices)
+
+
+def transformer_lm_of(shape: DecoderShape, weights: Mapping[str, Tensor], in_indices: Tensor) -> Arguments:
+    """These ids (batch, T), and these weights of a decoder of this shape."""
+    return {**shape.call_arguments(), "weights": weights, "in_indices": in_indices}
