@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cs336_harness.reference import sample_calls
 from cs336_harness.reference.weights import make_weights, normal
 from cs336_harness.shapes import DecoderShape
 
@@ -111,11 +112,7 @@ def model_call(
     shape: DecoderShape = SMALL, batch: int = 2, time: int = 5, surgery: Surgery = nothing
 ) -> dict[str, Any]:
     """Arguments of ``run_transformer_lm``."""
-    return {
-        **shape.call_arguments(),
-        "weights": weights_of(shape, surgery),
-        "in_indices": token_ids(shape, batch, time),
-    }
+    return sample_calls.transformer_lm_of(shape, weights_of(shape, surgery), token_ids(shape, batch, time))
 
 
 def features(*size: int, scale: float = 1.0) -> Tensor:
@@ -127,30 +124,16 @@ def block_call(
     shape: DecoderShape = SMALL, batch: int = 2, time: int = 5, surgery: Surgery = nothing
 ) -> dict[str, Any]:
     """Arguments of ``run_transformer_block``."""
-    weights = weights_of(shape, surgery)
-    return {
-        "d_model": shape.d_model,
-        "num_heads": shape.num_heads,
-        "d_ff": shape.d_ff,
-        "max_seq_len": shape.context_length,
-        "theta": shape.rope_theta,
-        "weights": {key.removeprefix("layers.0."): w for key, w in weights.items() if key.startswith("layers.0.")},
-        "in_features": features(batch, time, shape.d_model, scale=0.1),
-    }
+    in_features = features(batch, time, shape.d_model, scale=0.1)
+    return sample_calls.transformer_block_of(shape, weights_of(shape, surgery), in_features)
 
 
 def attention_call(
     shape: DecoderShape = SMALL, batch: int = 2, time: int = 5, surgery: Surgery = nothing
 ) -> dict[str, Any]:
     """Arguments of ``run_multihead_self_attention``."""
-    weights = weights_of(shape, surgery)
-    names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "output_proj"}
-    return {
-        "d_model": shape.d_model,
-        "num_heads": shape.num_heads,
-        **{f"{short}_proj_weight": weights[f"layers.0.attn.{name}.weight"] for short, name in names.items()},
-        "in_features": features(batch, time, shape.d_model),
-    }
+    in_features = features(batch, time, shape.d_model)
+    return sample_calls.multihead_self_attention_of(shape, weights_of(shape, surgery), in_features)
 
 
 def rotary_attention_call(
@@ -173,13 +156,9 @@ def rope_call(
     *leading: int, time: int = 5, theta: float = 100.0, positions: Tensor | None = None, reach: int = 64
 ) -> dict[str, Any]:
     """Arguments of ``run_rope``."""
-    return {
-        "d_k": SMALL.d_head,
-        "theta": theta,
-        "max_seq_len": reach,
-        "in_query_or_key": features(*leading, time, SMALL.d_head),
-        "token_positions": torch.arange(time) if positions is None else positions,
-    }
+    return sample_calls.rope(
+        *leading, time, SMALL.d_head, positions=positions, theta=theta, max_seq_len=reach, seed=SEED
+    )
 
 
 def product_call(
@@ -192,9 +171,12 @@ def product_call(
         allowed[..., 0] = True
     if mask == "one" and allowed is not None:
         allowed[..., 1:] = False
-    return {
-        "Q": 1.5 * normal(*leading, queries, 8, seed=SEED + 1),
-        "K": 1.5 * normal(*leading, keys, 8, seed=SEED + 2),
-        "V": normal(*leading, keys, width, seed=SEED + 3),
-        "mask": None if mask == "none" else allowed,
-    }
+    return sample_calls.scaled_dot_product_attention(
+        *leading,
+        queries=queries,
+        keys=keys,
+        d_k=8,
+        d_v=width,
+        mask=None if mask == "none" else allowed,
+        seed=SEED + 1,
+    )
