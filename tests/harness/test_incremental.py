@@ -176,6 +176,10 @@ def test_a_known_mistake_is_told_once_and_by_its_name(name: str) -> None:
         return
     assert len(failed) == 1, [result.check.id for result in failed]
     diagnosis: Any = failed[0].diagnosis
+    assert diagnosis.where == "cache"
+    if name == "cache-shared-by-models":  # what a class keeps depends on all that was asked of it before, here too
+        assert failed[0].check.id == "incremental.another_model"
+        return
     assert [item.name for item in diagnosis.defects] == [name]
-    assert (diagnosis.where, diagnosis.confidence) == ("cache", "certain")
+    assert diagnosis.confidence == "certain"
     assert diagnosis.reproducer or name == "cache-positions-in-bfloat16"

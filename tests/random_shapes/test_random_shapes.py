@@ -1,7 +1,5 @@
 """Random valid shapes against the slow oracle: the same in every run; a failure says how to make its shape again."""
 
-from typing import Any
-
 import pytest
 
 pytest.importorskip("hypothesis")
@@ -11,8 +9,11 @@ from hypothesis import strategies as st
 
 from cs336_harness.checks.slow_oracle import judge_random_shape
 from cs336_harness.checks.whole_model import Case
+from cs336_harness.places import HOME
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY
+from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.loading import load
 
 
 @st.composite
@@ -36,6 +37,12 @@ def cases(draw: st.DrawFn, grouped: bool = True) -> Case:
     return Case(shape, draw(st.integers(1, 3)), draw(st.integers(1, context_length)), seed=draw(st.integers(0, 999)))
 
 
+@pytest.fixture(scope="session")
+def subject(request: pytest.FixtureRequest) -> Subject:
+    """The subject that this run judges; hypothesis calls it too often for a process of its own."""
+    return load(request.config.getoption("adapters") or HOME)
+
+
 @settings(
     derandomize=True,
     max_examples=10,
@@ -44,7 +51,7 @@ def cases(draw: st.DrawFn, grouped: bool = True) -> Case:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_random_shapes(subject: Any, data: st.DataObject) -> None:
+def test_random_shapes(subject: Subject, data: st.DataObject) -> None:
     if subject.state("run_transformer_lm") != "filled":
         pytest.skip("run_transformer_lm is blank or not defined")
     grouped = all(subject.state(name) == "filled" for name in ASSEMBLY)
