@@ -207,8 +207,10 @@ def test_a_handout_makes_no_handout(handout: Path, tmp_path: Path) -> None:
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """pytest in a handout, with the handout's own checker, as its environment has it."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    own = {**os.environ, "PYTHONPATH": str(folder / "harness")}
+    return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.slow
