@@ -152,6 +152,37 @@ def test_a_failure_stands_when_its_diagnosis_ends_the_process(tmp_path: Path) ->
     assert result.failure.evidence.details[-1].startswith("no diagnosis: ")
 
 
+# What a runner does beside the judge must not show in the verdict, whichever of them comes first to a check.
+SHARED = [*CHECKS, *(check for check in all_checks().values() if set(check.needs) <= {"run_softmax", "run_silu"})]
+
+
+@pytest.mark.parametrize(
+    "body", ["return torch.softmax(in_features, dim)", "pass", "while True:\n    pass", "os._exit(0)"]
+)
+@pytest.mark.parametrize("runners", [1, 2])
+def test_runners_change_no_verdict(tmp_path: Path, body: str, runners: int) -> None:
+    path = adapters(tmp_path, body)
+
+    def told(runners: int) -> dict[str, tuple[Any, ...]]:
+        with Trial(path, SHARED, diagnose=False, timeout=0.5, runners=runners) as trial:
+            list(trial.run())
+            return {r.check.id: (r.outcome, r.message, r.blocked_by) for r in trial.results}
+
+    assert told(runners) == told(0)
+
+
+def test_what_a_runner_saw_pass_is_not_run_by_the_judge(tmp_path: Path) -> None:
+    """Each call notes the process that it runs in, and takes long enough for both to have some."""
+    log = tmp_path / "log"
+    note = (
+        f"open({str(log)!r}, 'a').write(f'{{os.getpid()}}\\n')\ntime.sleep(0.2)\nreturn torch.softmax(in_features, dim)"
+    )
+    with Trial(adapters(tmp_path, note), SHARED, diagnose=False, timeout=20, runners=1) as trial:
+        list(trial.run())
+        assert {result.outcome for result in trial.results} == {"passed"}
+    assert len(set(log.read_text().split())) == 2
+
+
 @pytest.mark.slow
 def test_a_second_python_process_judges_where_there_is_no_fork(tmp_path: Path) -> None:
     results = judged(adapters(tmp_path, "os._exit(0)"), timeout=20, fork=False)

@@ -18,8 +18,9 @@ Event = dict[str, Any]
 class Job:
     """What one judge is to do.
 
-    ``path`` is an adapters file. Of the checks that ``keyword`` selects, or of ``checks`` (ids, in order), it runs
-    every ``parts``-th, beginning with number ``part``. ``timeout`` is the subject's own processor time for one check.
+    ``path`` is an adapters file. It runs the checks that ``keyword`` selects, or ``checks`` (ids, in order). ``part``
+    is 0 for the judge; every other is a runner, see :mod:`cs336_harness.isolation.board`. ``timeout`` is the subject's
+    own processor time for one check.
     ``settled`` are results that are known already, ``lost`` the entry points that a judge before this one did not come
     back from, each with the check that met it and what became of it. ``log`` is the beginning of the names of the files
     that the judge leaves for when it is killed.
@@ -35,7 +36,6 @@ class Job:
     keyword: str | None = None
     checks: tuple[str, ...] | None = None
     part: int = 0
-    parts: int = 1
     diagnose: bool = True
     show_output: bool = False
     quiet: bool = False
@@ -54,6 +54,11 @@ class Job:
     def mark_path(self) -> Path:
         """Where the judge notes what it is calling."""
         return Path(f"{self.log}-{self.part}.calling")
+
+    @property
+    def board_path(self) -> Path:
+        """The board that its processes share."""
+        return Path(f"{self.log}.board")
 
     def to_json(self) -> str:
         """One line."""

@@ -11,13 +11,15 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.checks.registry import TASKS
+from cs336_harness.isolation.board import Board
 from cs336_harness.isolation.job import Event, Job, result_of, wire
+from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.loading import load, provenance
 from cs336_harness.subject.time_limit import Clock
@@ -32,6 +34,10 @@ except ImportError:  # Windows
 MARK_SIZE = 256
 WHERE = getattr(signal, "SIGUSR1", None)
 """The signal that makes a judge write its stack into the log, whatever it is doing."""
+
+
+Tell = Callable[..., None]
+"""Writes an event: its name, and what belongs to it by keyword."""
 
 
 def run_job(job: Job, events: int) -> None:
@@ -64,28 +70,58 @@ def run_job(job: Job, events: int) -> None:
         plan=[check.id for check in plan],
         **more,
     )
-    # A check that another judge has is told and diagnosed there; here it only blocks.
-    theirs = {check.id for number, check in enumerate(plan) if number % job.parts != job.part}
-    told = theirs | {result["id"] for result in job.settled}
+    board = Board(job.board_path)
+    if job.part > 0:
+        _run_ahead(job, subject, plan, board, tell)
+    else:
+        _judge(job, subject, plan, board, tell)
+    tell("done", hidden_lines=subject.output.hidden_lines)
+
+
+def _judge(job: Job, subject: Subject, plan: list[Check], board: Board, tell: Tell) -> None:
+    """Tells what becomes of each check, and of those that these build on."""
+    told = {result["id"] for result in job.settled}
+
+    def begins(check: Check) -> None:
+        board.begin(check.id)
+        tell("running", check=check.id)
+
+    def passed_elsewhere(check: Check) -> bool:
+        passed = board.passed(check.id)
+        if passed:
+            told.add(check.id)  # by the runner
+        return passed
+
     suite = Suite(
         subject,
-        diagnose=job.diagnose and (lambda check: check.id not in theirs),
-        before_check=lambda check: tell("running", check=check.id),
+        diagnose=job.diagnose,
+        before_check=begins,
         before_diagnosis=lambda result: None if result.check.id in told else tell("failure", result=wire(result)),
         timeout=job.timeout,
         settled=[result_of(result) for result in job.settled],
         lost=job.lost,
+        passed_elsewhere=passed_elsewhere,
     )
-    for check in plan[job.part :: job.parts]:
+    for check in plan:
         suite.result(check)
         for result in suite.results():
             if result.check.id not in told:
                 told.add(result.check.id)
                 tell("result", result=wire(result), hidden_lines=subject.output.hidden_lines)
-    tell("done", hidden_lines=subject.output.hidden_lines)
 
 
-def _planned(job: Job, subject: Any) -> tuple[list[Check], Event]:
+def _run_ahead(job: Job, subject: Subject, plan: list[Check], board: Board, tell: Tell) -> None:
+    """Tells which checks pass. What becomes of the others is for the judge to say, which knows what failed before."""
+    suite = Suite(subject, diagnose=False, timeout=job.timeout)
+    for check in reversed(plan):
+        if board.take(check.id):
+            result = suite.attempt(check)
+            if result.outcome == "passed" and board.is_taken(check.id):
+                tell("result", result=wire(result), hidden_lines=subject.output.hidden_lines)
+                board.note_pass(check.id)
+
+
+def _planned(job: Job, subject: Subject) -> tuple[list[Check], Event]:
     """The checks in order; and for a watch, what it remembers until the next save."""
     checks = select(job.keyword) if job.checks is None else [all_checks()[name] for name in job.checks]
     if job.known is None:
@@ -109,7 +145,7 @@ def planned(checks: Iterable[Check], first: Iterable[str], changed: Iterable[str
     return sorted(checks, key=rank)
 
 
-def _do_drills(job: Job, clock: Clock, tell: Any) -> None:
+def _do_drills(job: Job, clock: Clock, tell: Tell) -> None:
     from cs336_harness.course import drills
 
     results = drills.judge(Path(job.path), clock)

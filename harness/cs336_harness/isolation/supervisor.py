@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cs336_harness.checks import all_checks
 from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.isolation.board import Board
 from cs336_harness.isolation.job import Event, Job, wire
 from cs336_harness.isolation.judge import Mark, read_mark
 from cs336_harness.isolation.workers import Workers
@@ -54,6 +55,8 @@ class _Judge:
 class Supervisor:
     """Runs one job at a time. It is told every event of the workers, and gives those that its own listener is to hear.
 
+    Of runners it takes what they saw pass; a runner that ends early, or has to be ended, is no loss.
+
     These are, once each: ``loaded``, or ``unreadable`` with a ``message`` and nothing after it; for a check ``running``
     and ``result``, with ``failure`` between them while a diagnosis is looked for; and ``done``.
     """
@@ -64,25 +67,22 @@ class Supervisor:
         self._judges: dict[int, _Judge] = {}
         self._settled: dict[str, Event] = {}
         self._lost: dict[str, tuple[str, str]] = {}
-        self._loaded = False
+        self._passed_ahead: set[str] = set()
 
     @property
     def live(self) -> bool:
         """Whether a job is running."""
-        return any(not judge.done for judge in self._judges.values())
+        return 0 in self._judges and not self._judges[0].done
 
-    @property
-    def running(self) -> list[str]:
-        """The checks that are running."""
-        return [judge.doing for judge in self._judges.values() if judge.doing is not None and not judge.done]
-
-    def start(self, job: Job, parts: int = 1) -> None:
-        """Begins a job in ``parts`` judges; a job that is still running is killed. Its number is given here."""
+    def start(self, job: Job, runners: int = 0) -> None:
+        """Begins a job, with so many runners; a job that is still running is killed. Its number is given here."""
         self.stop()
         self._number += 1
-        self._settled, self._lost, self._loaded = {}, {}, False
-        jobs = [dataclasses.replace(job, number=self._number, part=part, parts=parts) for part in range(parts)]
+        self._settled, self._lost, self._passed_ahead = {}, {}, set()
+        parts = range(runners + 1)
+        jobs = [dataclasses.replace(job, number=self._number, part=part, quiet=job.quiet or part > 0) for part in parts]
         self._judges = {one.part: _Judge(one, time.monotonic()) for one in jobs}
+        Board.make(job.board_path)
         for one in jobs:
             self._begin(one)
 
@@ -127,12 +127,13 @@ class Supervisor:
         if judge is None or event["job"] != self._number or judge.done:
             return
         judge.since = time.monotonic()
+        if judge.job.part > 0:
+            yield from self._take_from_runner(judge, event)
+            return
         match event["event"]:
             case "loaded":
                 judge.plan = event["plan"]
-                if not self._loaded:
-                    self._loaded = True
-                    yield event
+                yield event
             case "unreadable":
                 yield from self._unreadable(event["message"])
             case "running":
@@ -151,15 +152,27 @@ class Supervisor:
             case _:
                 yield event
 
+    def _take_from_runner(self, runner: _Judge, event: Event) -> Iterator[Event]:
+        match event["event"]:
+            case "result" if event["result"]["id"] not in self._settled:
+                self._passed_ahead.add(event["result"]["id"])
+                self._settled[event["result"]["id"]] = event["result"]
+                yield event
+            case "ended" | "done" | "unreadable":
+                runner.done = True
+
     def _settle(self, result: Event, event: Event) -> Iterator[Event]:
-        if result["id"] not in self._settled:
+        """Keeps a result of the judge's own, which stands above what a runner saw."""
+        if result["id"] not in self._settled or result["id"] in self._passed_ahead:
+            self._passed_ahead.discard(result["id"])
             self._settled[result["id"]] = result
             yield event
 
     def _finish(self, judge: _Judge, event: Event) -> Iterator[Event]:
         judge.done, judge.doing = True, None
-        if not self.live:
-            yield event
+        if any(not runner.done for runner in self._judges.values()):
+            self._workers.stop()
+        yield event
 
     def _unreadable(self, message: str) -> Iterator[Event]:
         self.stop()
@@ -177,7 +190,7 @@ class Supervisor:
         if judge.plan is None:
             yield from self._unreadable(message + (f" (at {details[0]})" if details else ""))
             return
-        own = judge.plan[judge.job.part :: judge.job.parts]
+        own = judge.plan
         culprit = judge.doing or next(name for name in own if name not in self._settled)
         if judge.diagnosing is not None:
             failure = judge.diagnosing

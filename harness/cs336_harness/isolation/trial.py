@@ -15,7 +15,7 @@ from cs336_harness.checks import Check
 from cs336_harness.course.drills import DRILLS, DrillResult
 from cs336_harness.isolation.job import Event, Job, result_of
 from cs336_harness.isolation.supervisor import Supervisor
-from cs336_harness.isolation.workers import CAN_FORK, ForkServer, FreshProcesses
+from cs336_harness.isolation.workers import CAN_FORK, ForkServer, FreshProcesses, spare_cores
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.locating import locate
 from cs336_harness.verdict.suite import Result, blockers
@@ -25,6 +25,9 @@ CHECK_SECONDS = 30.0
 
 TOTAL_SECONDS = 600.0
 """Seconds that all of it may take by the clock."""
+
+WORTH_RUNNERS = 8
+"""So many checks are worth a second process."""
 
 TICK = 0.05
 """Seconds between two looks at what takes long."""
@@ -63,9 +66,9 @@ class Bench:
         """Whether the time for everything is used up."""
         return time.monotonic() > self._deadline
 
-    def start(self, job: Job) -> None:
-        """Begins a job."""
-        self._supervisor.start(job)
+    def start(self, job: Job, runners: int = 0) -> None:
+        """Begins a job, with so many runners."""
+        self._supervisor.start(job, runners)
 
     def events(self) -> Iterator[Event]:
         """What happens until the job is done or the time for everything is used up.
@@ -90,7 +93,8 @@ class Trial:
     """Judges a subject by ``checks``. To be used in a ``with`` statement, which ends what it started.
 
     ``timeout`` is the subject's own processor time for one check in seconds, ``total`` the time of the whole trial by
-    the clock. ``results`` may be asked for while others are still being worked out.
+    the clock. ``runners`` processes help the judge, by default one on each other core. ``results`` may be asked for
+    while others are still being worked out.
 
     Raises:
         CannotJudgeError: the subject cannot be found or does not load; one line that says why.
@@ -106,13 +110,13 @@ class Trial:
         total: float = TOTAL_SECONDS,
         show_output: bool = False,
         fork: bool = CAN_FORK,
+        runners: int | None = None,
     ) -> None:
         file = locate(path)
         self.checks = list(checks)
         self.running = ""
         """The id of the check that is running."""
-        self.hidden_lines = 0
-        """How many lines the subject printed that were not shown."""
+        self._hidden_lines: dict[int, int] = {}
         self._results: dict[str, Result] = {}
         with contextlib.ExitStack() as opened:
             self._bench = opened.enter_context(Bench(timeout=timeout, total=total, fork=fork))
@@ -125,7 +129,10 @@ class Trial:
                 diagnose=diagnose,
                 show_output=show_output,
             )
-            self._bench.start(self._job)
+            # What the subject prints is shown in order, and so by one process; so is what a few checks give.
+            if not fork or show_output or len(self.checks) < WORTH_RUNNERS:
+                runners = 0
+            self._bench.start(self._job, spare_cores() if runners is None else runners)
             self._events = self._bench.events()
             loaded = next((event for event in self._events if event["event"] == "loaded"), None)
             if loaded is None:
@@ -164,6 +171,11 @@ class Trial:
         return [check.id for check in self.checks if check.id not in self._results]
 
     @property
+    def hidden_lines(self) -> int:
+        """How many lines the subject printed that were not shown."""
+        return sum(self._hidden_lines.values())
+
+    @property
     def cut_short(self) -> str | None:
         """Why not every check has a result; None while nothing was left out."""
         seconds = f"{self._bench.total:g} s"
@@ -190,7 +202,8 @@ class Trial:
             return None
         result = result_of(event["result"])
         self._results[result.check.id] = result
-        self.hidden_lines = event.get("hidden_lines", self.hidden_lines)
+        if "hidden_lines" in event:
+            self._hidden_lines[event["part"]] = event["hidden_lines"]
         return result
 
     def drills(self, path: Path) -> list[DrillResult]:

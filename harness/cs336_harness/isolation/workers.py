@@ -28,10 +28,19 @@ CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"
 OFTEN_IMPORTED = ("numpy", "numpy.typing", "jaxtyping", "einops", "cs336_harness.diagnosis")
 """Libraries that decoders import, loaded ahead where they are installed; and what comes after a failure."""
 
+MOST_RUNNERS = 3
+"""Processes that help a judge at most; each costs a fork, an import of the subject and its first call of everything."""
+
 LAST_WORDS = 0.1
 """Seconds for a judge to write its stack before it is killed."""
 
 Tell = Callable[[Event], None]
+
+
+def spare_cores() -> int:
+    """How many runners a judge may have: one for each other core that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_RUNNERS, cores - 1)
 
 
 class Workers(Protocol):

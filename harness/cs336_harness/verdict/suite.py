@@ -86,7 +86,8 @@ class Suite:
     that begins, ``before_diagnosis`` of each failure before its diagnosis, which takes longer. A check in which the
     subject itself computes for more than ``timeout`` seconds fails, and whatever needs the same entry point waits for
     it. ``settled`` are results that are known already; ``lost`` the entry points that are not to be called again, each
-    with the check that found out and what it does.
+    with the check that found out and what it does. ``passed_elsewhere`` says of a check that another process saw it
+    pass on the same subject; it is not run then.
     """
 
     def __init__(
@@ -99,12 +100,14 @@ class Suite:
         timeout: float | None = None,
         settled: Iterable[Result] = (),
         lost: Mapping[str, tuple[str, str]] | None = None,
+        passed_elsewhere: Callable[[Check], bool] | None = None,
     ) -> None:
         self.subject = subject
         self.diagnose = diagnose
         self._before_check = before_check
         self._before_diagnosis = before_diagnosis
         self._timeout = timeout
+        self._passed_elsewhere = passed_elsewhere or (lambda check: False)
         self._for_diagnoses = None if timeout is None else DIAGNOSIS_SECONDS
         self._lost = dict(lost or {})
         self._results = {result.check.id: result for result in settled}
@@ -123,6 +126,8 @@ class Suite:
     def result(self, check: Check) -> Result:
         """What becomes of the check. The checks it builds on are run first, but only if it fails."""
         known = self._results.get(check.id)
+        if known is None and not self._lost.keys() & set(check.needs) and self._passed_elsewhere(check):
+            known = self._results[check.id] = Result(check, "passed")
         if known is None:
             self._under_way.add(check.id)
             try:
@@ -134,11 +139,7 @@ class Suite:
     def _judge(self, check: Check) -> Result:
         if self._before_check is not None:
             self._before_check(check)
-        started = time.perf_counter()
-        states = {name: self.subject.state(name) for name in check.needs}
-        result = self._attempt(check, states)
-        result.states = states
-        result.seconds = time.perf_counter() - started
+        result = self.attempt(check)
         if result.failure is None:
             return result
         if self._is_echo(result):
@@ -164,6 +165,15 @@ class Suite:
             if self._before_diagnosis is not None:
                 self._before_diagnosis(result)
             result.diagnosis = self._diagnosis(check, result.failure)
+        return result
+
+    def attempt(self, check: Check) -> Result:
+        """What the check by itself gives, whatever failed before; nothing of it is kept."""
+        started = time.perf_counter()
+        states = {name: self.subject.state(name) for name in check.needs}
+        result = self._attempt(check, states)
+        result.states = states
+        result.seconds = time.perf_counter() - started
         return result
 
     def _is_echo(self, result: Result) -> bool:

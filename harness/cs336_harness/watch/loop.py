@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import tempfile
@@ -13,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from cs336_harness.isolation.supervisor import Supervisor
-from cs336_harness.isolation.workers import CAN_FORK, OFTEN_IMPORTED, ForkServer, FreshProcesses
+from cs336_harness.isolation.workers import CAN_FORK, OFTEN_IMPORTED, ForkServer, FreshProcesses, spare_cores
 from cs336_harness.subject.locating import locate, root_of
 from cs336_harness.watch.ahead import work_ahead
 from cs336_harness.watch.keys import keys_of_terminal
@@ -22,9 +21,6 @@ from cs336_harness.watch.session import Session
 
 TICK = 0.05
 """Seconds between two looks at what takes long, while a job is running."""
-
-MOST_PARTS = 4
-"""Judges that share a job at most; each costs a fork and its own first call of everything."""
 
 
 def watch(
@@ -46,7 +42,6 @@ def watch(
         workers = FreshProcesses(tell)
         console.print("a fresh process is started for each save: this platform cannot fork one that has torch loaded")
     supervisor = Supervisor(workers)
-    parts = min(MOST_PARTS, os.cpu_count() or 1) if forking else 1
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is put back, whoever ends the watch
     stopping = threading.Event()
     with tempfile.TemporaryDirectory(prefix="cs336-watch-") as folder, keys_of_terminal(inbox):
@@ -55,7 +50,7 @@ def watch(
             supervisor,
             file,
             Path(folder) / "log",
-            parts=parts,
+            runners=spare_cores() if forking else 0,
             timeout=timeout,
             keyword=keyword,
             diagnose=diagnose,

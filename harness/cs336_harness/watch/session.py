@@ -48,7 +48,7 @@ class Session:
         path: Path,
         log: Path,
         *,
-        parts: int = 1,
+        runners: int = 0,
         timeout: float,
         keyword: str | None = None,
         diagnose: bool = True,
@@ -56,7 +56,7 @@ class Session:
         self._console = console
         self._supervisor = supervisor
         self._path, self._root, self._log = path, root_of(path), log
-        self._parts, self._timeout, self._keyword, self._diagnose = parts, timeout, keyword, diagnose
+        self._runners, self._timeout, self._keyword, self._diagnose = runners, timeout, keyword, diagnose
         self._status: Status | None = None
         self._why: str | None = None
         self._in_full = False
@@ -89,7 +89,7 @@ class Session:
             first=failed,
             known=self._known,
         )
-        self._supervisor.start(job, self._parts)
+        self._supervisor.start(job, self._runners)
 
     def saved(self, paths: Iterable[Path]) -> None:
         """Judges because of a save."""
@@ -179,23 +179,12 @@ class Session:
             self._status.start()
 
     def _take(self, result: Result) -> None:
-        self._point_to_the_same(result)
         self._results[result.check.id] = result
         if self._in_full:
             return
         if result.outcome == "failed":
             self._console.print(failure_block(result))
         self._show_task_when_through(result.check.task)
-
-    def _point_to_the_same(self, result: Result) -> None:
-        """A mistake that the other judge told already is told by reference: judges do not know of each other."""
-        if result.diagnosis is None or not result.diagnosis.named:
-            return
-        for other in self._results.values():
-            told = other.diagnosis
-            if told is not None and told.named and told.title == result.diagnosis.title:
-                result.diagnosis.told_before = other.check.id
-                return
 
     def _show_task_when_through(self, task: str) -> None:
         planned = [name for name in self._plan if all_checks()[name].task == task]
