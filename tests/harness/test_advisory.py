@@ -111,3 +111,41 @@ def test_rows_that_are_refused_are_refused_where_they_are_as_many_as_heads() -> 
 
 def test_a_softmax_in_float64_is_right() -> None:
     assert not failures(broken(run_softmax=lambda x, dim: x.double().softmax(dim)), "components")
+
+
+def renaming(entry_point: str, again: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Any:
+    """Right, and gives the caller's own dict the names of a fused projection; ``again`` reads a dict that has them."""
+
+    def run(weights: dict[str, Tensor], **rest: Any) -> Tensor:
+        given = again(weights) if "fused" in weights else dict(weights)
+        queries = next(name for name in given if name.endswith("q_proj.weight"))
+        weights["fused"] = weights.pop(queries, given[queries])
+        return getattr(RIGHT, entry_point)(weights=given, **rest)
+
+    return broken(**{entry_point: run})
+
+
+def same(weights: dict[str, Tensor], factor: float = 1) -> dict[str, Tensor]:
+    queries = next(name for name in weights if name.endswith("k_proj.weight")).replace("k_proj", "q_proj")
+    return {**weights, queries: weights["fused"] * factor}
+
+
+RENAMED = {
+    "run_transformer_block": "components.arguments_untouched[transformer_block]",
+    "run_transformer_lm": "information_flow.arguments_untouched",
+}
+
+
+@pytest.mark.parametrize("entry_point", RENAMED)
+@pytest.mark.parametrize("again", [dict, same], ids=["refuses", "same numbers"])
+def test_an_adapter_that_renames_the_callers_weights_is_right(entry_point: str, again: Any) -> None:
+    result = results(renaming(entry_point, again), RENAMED[entry_point])[RENAMED[entry_point]]
+    assert result.outcome == "advisory"
+    assert "q_proj.weight out of weights" in result.message
+    assert "no test of CS336's gives it the same dict twice" in result.message
+
+
+@pytest.mark.parametrize("entry_point", RENAMED)
+def test_renamed_weights_that_are_then_read_wrongly_are_a_fault(entry_point: str) -> None:
+    broken_subject = renaming(entry_point, lambda weights: same(weights, 2))
+    assert "other numbers" in failures(broken_subject, RENAMED[entry_point])[RENAMED[entry_point]]

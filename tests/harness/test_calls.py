@@ -22,16 +22,15 @@ def around(name: str, after: Callable[[Tensor], Tensor]) -> Any:
 
 
 def overwriting(name: str) -> Any:
-    """A right component that then writes into the last float tensor, or takes from the dict, that it was given."""
+    """A right component that then writes into the float tensors that it was given, those of a dict too."""
     right = getattr(RIGHT, f"run_{name}")
 
     def run(*args: Any, **arguments: Any) -> Tensor:
         result = right(*args, **arguments).clone()
         for value in (*args, *arguments.values()):
-            if isinstance(value, dict):
-                value.pop("ln1.weight")
-            elif isinstance(value, Tensor) and value.is_floating_point():
-                value += 1
+            for tensor in value.values() if isinstance(value, dict) else [value]:
+                if isinstance(tensor, Tensor) and tensor.is_floating_point():
+                    tensor += 1
         return result
 
     return broken(**{f"run_{name}": run})

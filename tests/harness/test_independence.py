@@ -69,15 +69,6 @@ class ShiftsIds(OracleModel):
         return logits
 
 
-def consuming(subject: Subject) -> Subject:
-    right = subject.module.run_transformer_lm
-
-    def run_transformer_lm(weights: dict[str, Tensor], **rest: Any) -> Tensor:
-        return right(weights={name: weights.pop(name) for name in list(weights)}, **rest)
-
-    return replaced(subject, run_transformer_lm=run_transformer_lm)
-
-
 def overwriting(subject: Subject) -> Subject:
     right = subject.module.run_transformer_lm
 
@@ -127,7 +118,6 @@ VIOLATORS = {
     "counts": ("repeated_calls_of_a_model", subject_of(Vectorised, Counts), "its forward pass keeps something"),
     "shifts": ("ids_untouched_by_a_model", subject_of(Vectorised, ShiftsIds), "the built model overwrites token_ids"),
     "draws": ("no_random_numbers", subject_of(Vectorised, Draws), "draws random numbers after model.train()"),
-    "pop": ("arguments_untouched", consuming(subject_of(Vectorised)), "out of weights"),
     "in place": ("arguments_untouched", overwriting(subject_of(Vectorised)), "overwrites in_indices"),
     "dtype": ("global_state", default_dtype(subject_of(Vectorised)), "torch.float32 before run_transformer_lm"),
     "grad mode": ("global_state", no_grad(subject_of(Vectorised)), "True before run_transformer_lm and False after it"),

@@ -9,11 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.comparing import REFERENCE, apart, attempt, judge_call, taught
+from cs336_harness.checks.comparing import REFERENCE, apart, attempt, judge_call, same_numbers, taught
 from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference import sample_calls
 from cs336_harness.subject.calling import Subject, own_copy
-from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
+from cs336_harness.subject.failures import (
+    AbsentEntryPoint,
+    BlankEntryPoint,
+    CheckFailure,
+    Evidence,
+    HarmlessToTheCourse,
+    WrongShape,
+)
 
 Sample = Callable[[int, int, int], dict[str, Any]]
 """Arguments of one entry point for so many rows, positions and heads."""
@@ -118,15 +125,41 @@ def arguments_untouched(subject: Subject, case: tuple[str, Sample]) -> None:
     """
     entry_point, sample = case
     given = sample(2, 5, 3)
-    before = own_copy(given)
+    before, result = own_copy(given), None
     with contextlib.suppress(CheckFailure):  # that it fails is said by the component's own check
-        subject.invoke(entry_point, copy=False, **given)
-    what = changed(before, given)
-    if what is not None:
-        raise CheckFailure(
-            f"{entry_point} {what}; a correct decoder leaves its arguments as they are: others still need them",
-            Evidence(entry_point=entry_point, arguments=before),
-        )
+        result = subject.invoke(entry_point, copy=False, **given)
+    require_untouched(subject, entry_point, before, given, result)
+
+
+def require_untouched(
+    subject: Subject, entry_point: str, before: dict[str, Any], after: dict[str, Any], result: object
+) -> None:
+    """Refuses a call, which gave ``result``, that changed what it was given.
+
+    Other names in the caller's dict, as an adapter gives them to weights that it joins or renames, are wrong only
+    where the next call with that dict gives other numbers.
+    """
+    what = changed(before, after)
+    if what is None:
+        return
+    evidence = Evidence(entry_point=entry_point, arguments=before)
+    told = f"{entry_point} {what}", "a correct decoder leaves its arguments as they are: others still need them"
+    kept = _part(before, after)
+    if isinstance(result, Tensor) and changed(kept, _part(after, kept)) is None:
+        again = attempt(subject, entry_point, tuple(result.shape), **after)
+        if again is None or same_numbers(result, again):
+            raise HarmlessToTheCourse("; ".join(told), "the same dict twice", evidence)
+        told = f"{told[0]}, and gives other numbers for the same dict afterwards", told[1]
+    raise CheckFailure("; ".join(told), evidence)
+
+
+def _part(values: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``values`` has a name in ``names``, in the order of these."""
+    return {
+        name: _part(values[name], inner) if isinstance(inner, Mapping) else values[name]
+        for name, inner in names.items()
+        if name in values
+    }
 
 
 @check("components.axes_of_size_one", cases=_each_component(after_its_own=True))

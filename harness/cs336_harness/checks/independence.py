@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.call_conventions import changed
+from cs336_harness.checks.call_conventions import changed, require_untouched
 from cs336_harness.checks.comparing import apart, same_numbers
 from cs336_harness.checks.earlier_calls import NEAR
 from cs336_harness.checks.registry import check
@@ -306,13 +306,8 @@ def arguments_untouched(subject: Subject) -> None:
     given = own_copy(model_call(FLOW_SHAPE, base_ids(FLOW_SHAPE, TIME)))
     before = own_copy(given)
     with explained_by(*CALLS_WORK):
-        subject.invoke("run_transformer_lm", copy=False, **given)
-    what = changed(before, given)
-    if what is not None:
-        raise CheckFailure(
-            f"run_transformer_lm {what}; a correct decoder leaves what it is given as it was; its caller uses it again",
-            Evidence(entry_point="run_transformer_lm", arguments=before),
-        )
+        logits = subject.invoke("run_transformer_lm", copy=False, **given)
+    require_untouched(subject, "run_transformer_lm", before, given, logits)
 
 
 @check(

@@ -156,7 +156,7 @@ class Suite:
             result.outcome = "advisory"
         elif (unasked := refused_beyond_the_course(result.failure)) is not None:
             result.outcome = "advisory"
-            result.message = f"{result.message}; no test of CS336's gives it {unasked}, so refusing that is advisory"
+            result.message = f"{result.message}; no test of CS336's gives it {unasked}, so this is advisory"
         elif isinstance(result.failure, ConclusiveFailure):
             return result
         elif (told := self._told_before(check, result.failure)) is not None:
