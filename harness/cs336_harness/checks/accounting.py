@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from cs336_harness.checks.registry import check
+from cs336_harness.contract import FLOP_TERMS
 from cs336_harness.cost.laws import (
     SHAPES,
     batch_fault,
@@ -72,7 +75,8 @@ def forward_flops(subject: Subject, case: DecoderShape) -> None:
     batch_size, sequence_length = (1, case.context_length) if case.vocab_size > 1000 else (3, 20)
     terms = _terms(subject, case, batch_size, sequence_length)
     arguments = {"batch_size": batch_size, "sequence_length": sequence_length, **size_arguments(case)}
-    _require(forward_flops_fault(case, batch_size, sequence_length, terms), FLOPS, arguments)
+    with _drawn(case, batch_size, sequence_length, terms):
+        _require(forward_flops_fault(case, batch_size, sequence_length, terms), FLOPS, arguments)
 
 
 @check("accounting.batch_law", task=TASK, needs=[FLOPS], after=["accounting.forward_flops[mha]"])
@@ -173,6 +177,24 @@ def _terms(subject: Subject, shape: DecoderShape, batch_size: int, sequence_leng
     given = subject.invoke(FLOPS, **arguments)
     _require(flops_form_fault(given), FLOPS, arguments)
     return given
+
+
+@contextlib.contextmanager
+def _drawn(shape: DecoderShape, batch_size: int, sequence_length: int, given: Mapping[str, int]) -> Generator[None]:
+    """Leaves with a failure what was given for each term, and the multiplies that it must hold."""
+    try:
+        yield
+    except CheckFailure as failure:
+        multiplies = list_matmuls(shape, batch_size, sequence_length)
+        failure.evidence.figures["flops"] = [
+            {
+                "term": term,
+                "got": given[term],
+                "multiplies": [{"name": each.name, "flops": each.flops} for each in multiplies if each.term == term],
+            }
+            for term in FLOP_TERMS
+        ]
+        raise
 
 
 def _require(fault: str | None, entry_point: str, arguments: dict[str, Any]) -> None:

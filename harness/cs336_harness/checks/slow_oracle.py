@@ -11,6 +11,7 @@ from torch import Tensor
 from cs336_harness.checks.comparing import LOGITS, taught
 from cs336_harness.checks.registry import Param, check
 from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
+from cs336_harness.reference.figures import by_weight
 from cs336_harness.reference.interventions import model_call
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, require_close
 from cs336_harness.shapes import DecoderShape
@@ -233,7 +234,7 @@ def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor]
     ``relative_noise`` is that of :func:`cs336_harness.checks.whole_model.reference_gradients`.
     """
     model = build(subject, case.shape, case.weights())
-    actual = _gradients(model, case)
+    actual = _gradients(model, case, expected)
     errors, wrong = [0.0], dict[str, CheckFailure]()
     for name, gradient in actual.items():
         wanted = expected[name]
@@ -253,11 +254,13 @@ def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor]
         ]
         evidence.error_in_noise = failure.evidence.error_in_noise
         evidence.actual, evidence.expected = actual[name], expected[name]
+        evidence.noise, evidence.axes = failure.evidence.noise, failure.evidence.axes
+        evidence.figures["gradients"] = by_weight(actual, expected, wrong)
         raise CheckFailure(_gradient_message(name, len(wrong), actual[name], expected[name], case), evidence)
     return max(errors)
 
 
-def _gradients(model: BuiltModel, case: Case) -> dict[str, Tensor]:
+def _gradients(model: BuiltModel, case: Case, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The subject's gradients by canonical name; of a tied model, one under the embedding's name."""
     token_ids = case.token_ids()
     found = model.gradients(token_ids, [case.direction()])
@@ -278,6 +281,7 @@ def _gradients(model: BuiltModel, case: Case) -> dict[str, Tensor]:
         which = f"{lost[0]} gets" if len(lost) == 1 else f"{lost[0]} and {len(lost) - 1} more get"
         evidence = model.evidence(token_ids)
         evidence.details = [f"no gradient: {name}" for name in lost]
+        evidence.figures["gradients"] = by_weight(parts, expected, lost)
         raise CheckFailure(
             f"{which} no gradient in the built model ({case}): the forward pass does not use"
             f" {'this Parameter, or uses it' if len(lost) == 1 else 'these Parameters, or uses them'} detached; in a"

@@ -14,11 +14,12 @@ from torch import Tensor
 from cs336_harness.checks.comparing import same_numbers
 from cs336_harness.checks.configuration import MODEL_WORKS
 from cs336_harness.checks.registry import check
+from cs336_harness.reference.figures import plain, rms
 from cs336_harness.reference.weights import make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, EMBEDDING, HEAD, BuiltModel, build
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.subject.failures import CheckFailure, Evidence
 
 TIED = DecoderShape(
     vocab_size=29,
@@ -237,7 +238,7 @@ def gradients(subject: Subject) -> None:
         raise CheckFailure(
             f"the tied model's {EMBEDDING} and {HEAD} have gradients of their own, as two Parameters have; in a correct"
             " tied model they are one, with the sum of both",
-            tied.evidence(ids()),
+            _both_uses_drawn(tied, of_tied, look_up, head),
         )
     if same_numbers(look_up + head, shared):
         return
@@ -253,8 +254,19 @@ def gradients(subject: Subject) -> None:
     raise CheckFailure(
         f"the gradient of the tied weight must be the sum of the look-up's and the head's, and {what};"
         " in a correct tied model both use the Parameter itself",
-        tied.evidence(ids()),
+        _both_uses_drawn(tied, of_tied, look_up, head),
     )
+
+
+def _both_uses_drawn(tied: BuiltModel, found: dict[str, Tensor], look_up: Tensor, head: Tensor) -> Evidence:
+    """Evidence with the size of what each use sends, root mean square, and of what arrives under each name."""
+    evidence = tied.evidence(ids())
+    evidence.figures["tied"] = [
+        {"name": name, "got": plain(rms(found[name])), "must": plain(rms(look_up + head)), "parts": parts}
+        for parts in [{"look-up": plain(rms(look_up)), "head": plain(rms(head))}]
+        for name in (EMBEDDING, HEAD)
+    ]
+    return evidence
 
 
 def _detached_or_copied(model: BuiltModel) -> str:

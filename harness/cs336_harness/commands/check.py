@@ -23,6 +23,9 @@ def check(
         str | None, typer.Option("-k", help="Only checks whose id or task contains this: 'rmsnorm', 'rope or softmax'.")
     ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as JSON.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Draw the verdict: one file, to be opened in any browser.")
+    ] = None,
     diagnosis: Annotated[bool, typer.Option(help="Say where a fault is and which known mistake it is.")] = True,
     hint: Annotated[bool, typer.Option("--hint", help="Say more on each named mistake, step by step.")] = False,
     plots: Annotated[Path | None, typer.Option(help="Write influence maps of failures into this folder (PNG).")] = None,
@@ -50,7 +53,7 @@ def check(
     prepare_torch()
     from cs336_harness.checks.registry import OPTIONAL_TASKS
     from cs336_harness.commands.check_checkpoint import check_checkpoint
-    from cs336_harness.commands.writable import require_plots, require_writable_file
+    from cs336_harness.commands.writable import require_html, require_plots, require_writable_file
     from cs336_harness.course import drills
     from cs336_harness.isolation.trial import Trial
     from cs336_harness.subject.failures import CannotJudgeError
@@ -61,12 +64,20 @@ def check(
     console = Console()
     if json is not None:
         require_writable_file("--json", json)
+    if html is not None:
+        require_html(html)
     if huggingface is not None:
         if path is not None:
             raise CannotJudgeError(f"give either {path} or --huggingface {huggingface}, not both")
+        if html is not None:
+            raise CannotJudgeError("--html draws the verdict on a decoder; for --huggingface there is --json")
         raise typer.Exit(0 if check_checkpoint(console, huggingface, json) else 1)
     path = path if path is not None else repository_here()
     with report.errors_written(json, path), contextlib.ExitStack() as opened:
+        if html is not None:
+            from cs336_harness.picture import page
+
+            opened.enter_context(page.errors_drawn(html, path))
         if plots is not None:
             require_plots(plots)
         checks = select(keyword)
@@ -90,11 +101,11 @@ def check(
         wrong = bool(not_run) or any(result.stops_exit_zero for result in results)
         mine = isinstance(trial, Trial)  # drills are run as one's own code
         closing = drills.lines(trial.root, trial.drills) if mine and keyword is None and not wrong else []
+    told = {"provenance": trial.provenance, "cut_short": trial.cut_short, "not_run": not_run}
     if json is not None:
-        data = report.to_json(
-            trial.name, results, provenance=trial.provenance, cut_short=trial.cut_short, not_run=not_run
-        )
-        report.write_json(data, json)
+        report.write_json(report.to_json(trial.name, results, **told), json)
+    if html is not None:
+        page.write(report.to_json(trial.name, [*blockers, *results], **told), html)
     missing = report.missing_line(not_run, trial.cut_short)
     console.print()
     report.print_report(
@@ -102,6 +113,8 @@ def check(
     )
     for line in closing:
         console.print(line, markup=False, highlight=False)
+    if html is not None:
+        console.print(f"wrote {html}", markup=False, highlight=False)
     if plots is not None:
         for file in report.write_plots(results, plots):
             console.print(f"wrote {file}", markup=False, highlight=False)

@@ -20,6 +20,14 @@ def require_writable_file(option: str, path: Path) -> None:
         raise CannotJudgeError(f"{option} {path}: it may not be written")
 
 
+def require_html(path: Path) -> None:
+    """:class:`CannotJudgeError` unless a page can be written there, in place of nothing or of an earlier page."""
+    from cs336_harness.picture.page import require_page
+
+    require_writable_file("--html", path)
+    require_page("--html", path)
+
+
 def require_plots(folder: Path) -> None:
     """:class:`CannotJudgeError` unless pictures can be drawn and written into the folder, which may not exist yet."""
     if folder.exists() and not folder.is_dir():

@@ -16,6 +16,7 @@ from cs336_harness.diagnosis.localising import locate
 from cs336_harness.diagnosis.matching import Match, Probe, match, match_pair
 from cs336_harness.diagnosis.programs import QUICK, can_show, program, programs_for, reaches
 from cs336_harness.diagnosis.readings import reading_of
+from cs336_harness.diagnosis.readings.figures import measured
 from cs336_harness.diagnosis.replaying import reproduced
 from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.slips import slip_of
@@ -174,6 +175,7 @@ def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
         reading=doubt or "",
         evidence=[] if located is None else located.evidence,
         reproducer=reproducer(probe, name),
+        figures={} if told_before is not None else measured(probe.subject, name, " and ".join(places)),
     )
 
 
@@ -216,6 +218,7 @@ def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Di
             confidence="measured",
             reading="; ".join(located.evidence),
             reproducer=reproducer(probe, name),
+            figures=measured(probe.subject, name, str(located.place)),
         )
     if located is None or (read is None and failure.evidence.error_in_noise is None):
         return None
@@ -228,6 +231,7 @@ def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Di
             table=list(read.table),
             evidence=located.evidence,
             reproducer=reproducer(probe, name),
+            figures=measured(probe.subject, name, str(read.place)),
         )
     if failure.evidence.error_in_noise is None:
         return None
@@ -236,4 +240,5 @@ def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Di
         confidence=located.confidence,
         evidence=located.evidence,
         reproducer=reproducer(probe, name),
+        figures=measured(probe.subject, name, str(located.place)),
     )

@@ -15,7 +15,8 @@ class Diagnosis:
     ``defects`` is the one known mistake that explains everything, or the few that cannot be told apart, or, with
     ``together``, the two that explain it only both at once; empty when none does. ``told_before`` is the check that the
     same was said of. ``reading`` is a number of the subject's own beside what it must be, with a small ``table``;
-    beside a name, it is what speaks against it. ``evidence`` are sentences, ``reproducer`` lines of code.
+    beside a name, it is what speaks against it. ``evidence`` are sentences, ``reproducer`` lines of code,
+    ``figures`` numbers to draw, by kind.
     """
 
     where: str
@@ -27,6 +28,7 @@ class Diagnosis:
     table: list[str] = dataclasses.field(default_factory=list)
     evidence: list[str] = dataclasses.field(default_factory=list)
     reproducer: list[str] = dataclasses.field(default_factory=list)
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -106,6 +108,7 @@ class Diagnosis:
             "table": list(self.table),
             "evidence": list(self.evidence),
             "reproducer": "\n".join(self.reproducer),
+            "figures": dict(self.figures),
         }
 
 

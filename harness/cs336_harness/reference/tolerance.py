@@ -178,5 +178,6 @@ def require_close(
     evidence.details = comparison.details()
     evidence.error_in_noise = comparison.error_in_noise
     evidence.actual, evidence.expected = comparison.actual, comparison.expected
+    evidence.noise, evidence.axes = noise, axes
     first = comparison.place(next(comparison.wrong()))
     raise CheckFailure(f"{what} differs from the reference, first at {first}", evidence)

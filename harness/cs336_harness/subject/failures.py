@@ -18,7 +18,8 @@ class Evidence:
     ``details`` are lines for a person, already worded. ``actual`` and ``expected`` are tensors of one shape.
     ``entry_point`` and ``arguments`` are the call that went wrong, as it was made. ``influence`` is an
     :class:`~cs336_harness.reference.influence.InfluenceMap` where the failure is about which token reaches which
-    logits.
+    logits. ``noise`` and ``axes`` are what the two tensors were compared by, ``figures`` plain numbers to
+    draw, by kind.
     """
 
     details: list[str] = dataclasses.field(default_factory=list)
@@ -28,6 +29,9 @@ class Evidence:
     actual: Any = None
     expected: Any = None
     influence: Any = None
+    noise: float | None = None
+    axes: tuple[str, ...] = ()
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class CheckFailure(AssertionError):

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from rich.text import Text
 from cs336_harness.checks.registry import TASKS
 from cs336_harness.subject.failures import BlankEntryPoint, CannotJudgeError
 from cs336_harness.verdict.progress import progress_lines
-from cs336_harness.verdict.suite import Result, summary
+from cs336_harness.verdict.suite import OUTCOMES, Result, summary
 
 MARKS = {"passed": "✓", "failed": "✗", "blank": "○", "blocked": "·", "skipped": "-", "advisory": "!"}
 STYLES = {
@@ -253,7 +253,12 @@ def _summary_line(results: Sequence[Result], seconds: float, missing: str | None
 
 def verdict_line(results: Sequence[Result]) -> str:
     """What was shown, and never more than was run."""
-    counts = summary(result for result in results if not result.check.advisory)
+    return verdict_sentence(summary(result for result in results if not result.check.advisory))
+
+
+def verdict_sentence(counts: Mapping[str, int]) -> str:
+    """The same of how many required checks came out each way; an outcome that is not named counts nothing."""
+    counts = {outcome: counts.get(outcome, 0) for outcome in OUTCOMES}
     required = sum(counts.values())
     if counts["blocked"] and not counts["failed"]:
         return f"{counts['blocked']} of {required} required checks are blocked by one that fails and was not asked for"

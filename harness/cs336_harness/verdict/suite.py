@@ -68,6 +68,7 @@ class Result:
             "seconds": round(self.seconds, 4),
             "message": self.message,
             "details": list(self.failure.evidence.details) if self.failure else [],
+            "figures": dict(self.failure.evidence.figures) if self.failure and self.outcome == "failed" else {},
             "blocked_by": self.blocked_by,
             "error_in_noise": _or_none_if_infinite(self.error_in_noise),
             "diagnosis": self.diagnosis.to_json() if self.diagnosis is not None else None,
@@ -132,6 +133,7 @@ class Suite:
             self._under_way.add(check.id)
             try:
                 known = self._results[check.id] = self._judge(check)
+                _keep_figures(known)
             finally:
                 self._under_way.remove(check.id)
         return known
@@ -346,6 +348,14 @@ class Suite:
         finally:
             if self._for_diagnoses is not None:
                 self._for_diagnoses = clock.left
+
+
+def _keep_figures(result: Result) -> None:
+    """Leaves the numbers that can be drawn with a failure that is told; the tensors do not leave the process."""
+    if result.failure is not None and result.outcome == "failed":
+        from cs336_harness.verdict.figures import figures_of
+
+        result.failure.evidence.figures = figures_of(result.failure.evidence)
 
 
 def _is_failed_import(error: BaseException | None, root: Path | None) -> bool:

@@ -29,7 +29,8 @@ SEEN = 1e-7
 """An attention weight above this is no zero."""
 
 
-def _weights(subject: Subject, mask: Tensor | None, values: Tensor | None = None) -> Tensor | None:
+def weights_of(subject: Subject, mask: Tensor | None, values: Tensor | None = None) -> Tensor | None:
+    """The attention weights (Q, K) under a mask, or what they make of ``values``; None when they cannot be read."""
     values = torch.eye(KEYS) if values is None else values
     q, k = _queries_and_keys()
     arguments = {"Q": q[None], "K": k[None], "V": values[None], "mask": None if mask is None else mask[None]}
@@ -50,7 +51,7 @@ def read_attention(subject: Subject) -> Reading | None:
     """What becomes of a value, which keys a query sees, and how scores come about."""
     everything = torch.ones(QUERIES, KEYS, dtype=torch.bool)
     for mask in (everything, None):
-        read = _weights(subject, mask)
+        read = weights_of(subject, mask)
         if read is not None:
             found = _values(subject, mask) or score_reading(read, _scores(), SCALE, unmasked=mask is None)
             if found is not None:
@@ -58,7 +59,7 @@ def read_attention(subject: Subject) -> Reading | None:
     causal, scattered = everything.tril(), normal(QUERIES, KEYS, seed=9) < 0.3
     scattered[:, 0] = True
     for mask in (causal, scattered):
-        read = _weights(subject, mask)
+        read = weights_of(subject, mask)
         found = None if read is None else mask_reading(read, mask, _scores())
         if found is not None:
             return found
@@ -69,7 +70,7 @@ def _values(subject: Subject, mask: Tensor | None) -> Reading | None:
     """A value in one channel must stay in that channel."""
     values = torch.zeros(KEYS, 5)
     values[:, 1] = 1
-    read = _weights(subject, mask, values)
+    read = weights_of(subject, mask, values)
     right = values[:QUERIES].to(torch.float64)
     if read is None or not differ(read, right):
         return None

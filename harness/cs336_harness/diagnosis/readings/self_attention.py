@@ -178,6 +178,11 @@ def _right(name: str) -> Tensor:
     return right
 
 
+def weights_of(subject: Subject, name: str) -> Tensor | None:
+    """Attention weights (H, T, T) at scores of every size; None when they cannot be read."""
+    return added_by_attention(subject, name, SHAPE, *_random_matrices(), TIME)
+
+
 def read_heads(subject: Subject, name: str) -> Reading | None:
     """Which head's weights lie where, which keys each query sees, and how scores come about."""
     q, k = _random_matrices()

@@ -1,0 +1,229 @@
+"""The page: from the JSON result of a verdict to one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from cs336_harness.checks import all_checks
+from cs336_harness.picture import drawing
+from cs336_harness.picture.charts import charts_of
+from cs336_harness.picture.parts import WORDS, Judged, located, states
+from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.verdict.report import MARKS, verdict_sentence
+
+MADE_BY = '<meta name="generator" content="cs336">'
+"""Stands in the head of every page, so that a file of somebody else's is not overwritten."""
+
+MAY_BE_LEFT_OUT: dict[str, Any] = {"provenance": "", "error": None, "cut_short": None, "not_run": ()}
+"""Keys of the JSON result that are not always there."""
+
+OPENED = 1
+"""Failures that are unfolded when the page opens."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure as the page shows it."""
+
+    judged: Judged
+    title: str
+    headline: str
+    parts: tuple[str, ...]
+    waiting: int
+    charts: tuple[Any, ...]
+
+    @property
+    def worst(self) -> Mapping[str, Any] | None:
+        """The number that is furthest off: its place, what was got and what it must be."""
+        return ((self.judged.get("figures") or {}).get("errors") or {}).get("worst")
+
+    @property
+    def diagnosis(self) -> Mapping[str, Any] | None:
+        """What is known of its cause."""
+        return self.judged.get("diagnosis")
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """The templates, every text escaped."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("cs336_harness.picture"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["visible"] = visible
+    return made
+
+
+def visible(text: object) -> str:
+    """A text whose characters are all seen: what would turn, hide or end a line is written as its number.
+
+    Control characters, the ones that reverse the direction of writing, and lone surrogates, which no file can hold.
+    """
+    return "".join(each if _harmless(each) else f"\\u{ord(each):04x}" for each in str(text))
+
+
+def _harmless(character: str) -> bool:
+    code = ord(character)
+    if character in "\n\t":
+        return True
+    turns = code in (0x61C, 0x200E, 0x200F) or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069
+    return not (code < 0x20 or 0x7F <= code < 0xA0 or turns or 0xD800 <= code < 0xE000 or code in (0x2028, 0x2029))
+
+
+def file_text(name: str) -> str:
+    """A style sheet or script of ours, as it stands in every page."""
+    loader = environment().loader
+    assert loader is not None
+    return loader.get_source(environment(), name)[0]
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def policy(*, live: bool = False) -> str:
+    """What the page may do: its own style, its own script, and, live, listen to its own server. Nothing else."""
+    style, script = _digest(file_text("style.css")), _digest(file_text("script.js"))
+    rules = ["default-src 'none'", f"style-src '{style}'", f"script-src '{script}'", "img-src data:"]
+    rules += ["connect-src 'self'"] if live else []
+    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
+
+
+def render(data: Mapping[str, Any], *, live: bool = False) -> str:
+    """The whole page. ``data`` is what ``cs336 check --json`` writes; ``live`` listens for the next verdict."""
+    template = environment().get_template("page.html")
+    return template.render(
+        content=content(data),
+        subject=data["subject"],
+        policy=policy(live=live),
+        style=file_text("style.css"),
+        script=file_text("script.js"),
+        live=live,
+        wrong=_wrong(data),
+    )
+
+
+def content(data: Mapping[str, Any]) -> str:
+    """What changes from one verdict to the next: all of the page but its head."""
+    checks: Sequence[Judged] = data.get("checks", ())
+    failures = failures_of(checks)
+    first = failures[0].judged if failures else None
+    return (
+        environment()
+        .get_template("verdict.html")
+        .render(
+            drawing=drawing,
+            marks=MARKS | {"unasked": " "},
+            words=WORDS,
+            data={**MAY_BE_LEFT_OUT, **data},
+            sentence=sentence(data),
+            failures=failures,
+            opened=OPENED,
+            states=states(checks, first),
+            blanks=Counter(check["message"] for check in checks if check["outcome"] == "blank"),
+            summary=Counter(check["outcome"] for check in checks),
+            wrong=_wrong(data),
+        )
+    )
+
+
+def _required(checks: Sequence[Judged]) -> Counter[str]:
+    known = all_checks()
+    return Counter(c["outcome"] for c in checks if c["id"] not in known or not known[c["id"]].advisory)
+
+
+def _wrong(data: Mapping[str, Any]) -> bool:
+    counts = _required(data.get("checks", ()))
+    return "error" in data or bool(counts["failed"] or counts["blank"] or counts["blocked"] or data.get("not_run"))
+
+
+def sentence(data: Mapping[str, Any]) -> str:
+    """What was shown, in one line, and never more than was run."""
+    if "error" in data:
+        return "Nothing could be judged"
+    said = verdict_sentence(_required(data["checks"]))
+    return said[0].upper() + said[1:]
+
+
+def failures_of(checks: Sequence[Judged]) -> list[Failure]:
+    """The failures that a learner reads: what says what is wrong first, what was said before last."""
+    failed = [check for check in checks if check["outcome"] == "failed"]
+    waiting = Counter(check.get("blocked_by") for check in checks)
+    known = all_checks()
+
+    def rank(judged: Judged) -> int:
+        diagnosis = judged.get("diagnosis")
+        if diagnosis is None:
+            return 1
+        return 2 if diagnosis.get("told_before") else 0 if diagnosis["defects"] or diagnosis.get("reading") else 1
+
+    return [
+        Failure(
+            judged,
+            known[judged["id"]].title.replace("``", "") if judged["id"] in known else "",
+            headline(judged),
+            located(judged),
+            waiting[judged["id"]],
+            charts_of(judged),
+        )
+        for judged in sorted(failed, key=rank)
+    ]
+
+
+def headline(judged: Judged) -> str:
+    """What is wrong, in words: the mistake, the number that was read, or the message."""
+    diagnosis = judged.get("diagnosis")
+    if not diagnosis:
+        return str(judged["message"])
+    if diagnosis["defects"]:
+        named = diagnosis["defects"] if diagnosis["together"] else diagnosis["defects"][:1]
+        return " Also: ".join(str(defect.get("explanation") or defect["name"]) for defect in named)
+    return str(diagnosis.get("reading") or judged["message"])
+
+
+def require_page(option: str, path: Path) -> None:
+    """:class:`CannotJudgeError` where a file of somebody else's would be overwritten."""
+    try:
+        beginning = path.read_bytes()[:2000] if path.exists() else MADE_BY.encode()
+    except OSError as error:
+        raise CannotJudgeError(f"{option} {path}: {error.strerror}") from None
+    if beginning and MADE_BY.encode() not in beginning:
+        raise CannotJudgeError(f"{option} {path}: a file that is no report of cs336 is there; give another name")
+
+
+@contextlib.contextmanager
+def errors_drawn(path: Path, subject: Path) -> Generator[None]:
+    """Writes a page that says why nothing could be judged, so that none of an earlier verdict stays behind."""
+    try:
+        yield
+    except CannotJudgeError as error:
+        write({"subject": str(subject), "error": str(error)}, path)
+        raise
+
+
+def write(data: Mapping[str, Any], path: Path) -> None:
+    """Writes the page through a temporary file beside it, so that a reader never sees half of one."""
+    handle, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(render(data))
+        os.chmod(unfinished, 0o644)
+        os.replace(unfinished, path)
+    except BaseException:
+        Path(unfinished).unlink(missing_ok=True)
+        raise
