@@ -199,6 +199,21 @@ def asked_first(item: Check) -> tuple[str, ...]:
     return tuple(check_id for check_id in ids if check_id in all_checks())
 
 
+PLAIN = {
+    "run_transformer_lm": "assembly.transformer_lm",
+    "get_transformer_lm": "configuration.model_builds",
+    "get_transformer_lm_weights": "configuration.model_builds",
+    "run_parameter_count": "accounting.parameter_count[mha]",
+    "run_forward_flops": "accounting.flop_terms",
+    "run_transformer_lm_in_pieces": "incremental.one_piece",
+}
+
+
+def plain_check(entry_point: str) -> str:
+    """The check that says first that an entry point cannot be called at all: the plainest one that calls it."""
+    return PLAIN.get(entry_point, f"components.{entry_point.removeprefix('run_')}")
+
+
 def find(prefix: str) -> list[Check]:
     """The checks whose id is ``prefix`` or begins with it at a dot or a bracket."""
     return [

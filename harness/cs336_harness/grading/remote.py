@@ -30,7 +30,7 @@ from cs336_harness.subject.built_models import (
     Inventory,
     Load,
     assemble,
-    weight_sizes,
+    sizes_given,
 )
 from cs336_harness.subject.calling import Subject, Visit
 from cs336_harness.subject.failures import (
@@ -172,7 +172,7 @@ class RemoteSubject(Subject):
         """What it said of the entry point when it was opened."""
         return self._states.get(entry_point, "absent")
 
-    def invoke(self, entry_point: str, *, copy: bool = True, grad: bool = False, **arguments: Any) -> Any:
+    def ask(self, entry_point: str, *, copy: bool, grad: bool, arguments: Mapping[str, Any]) -> Any:
         """As in this process; without ``copy``, the arguments become what the call made of them."""
         if not self.has(entry_point):
             raise AbsentEntryPoint(entry_point, self.short_name)
@@ -509,7 +509,7 @@ def _(subject: RemoteSubject, shape: DecoderShape, device: str | None) -> BuiltM
     return RemoteModel(subject, shape, answer)
 
 
-@weight_sizes.register
+@sizes_given.register
 def _(subject: RemoteSubject, shape: DecoderShape) -> dict[str, tuple[int, ...]] | None:
     try:
         evidence = Evidence(entry_point=ASSEMBLY[0], arguments=shape.model_arguments())

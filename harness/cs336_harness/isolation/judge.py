@@ -116,7 +116,7 @@ def _run_ahead(job: Job, subject: Subject, plan: list[Check], board: Board, tell
     for check in reversed(plan):
         if board.take(check.id):
             result = suite.attempt(check)
-            if result.outcome == "passed" and board.is_taken(check.id):
+            if result.outcome == "passed" and not result.unanswered and board.is_taken(check.id):
                 tell("result", result=wire(result), hidden_lines=subject.output.hidden_lines)
                 board.note_pass(check.id)
 

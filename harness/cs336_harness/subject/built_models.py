@@ -468,12 +468,20 @@ def _place_on(device: str, module: nn.Module) -> None:
                 part._parameters[name] = moved[parameter]
 
 
-@functools.singledispatch
 def weight_sizes(subject: Subject, shape: DecoderShape) -> dict[str, tuple[int, ...]] | None:
     """The size of every Parameter that the subject gives for a shape, right or wrong; None when it gives none."""
+    sizes = sizes_given(subject, shape)
+    for entry_point in ASSEMBLY:
+        subject.note_answer(entry_point, sizes is not None)
+    return sizes
+
+
+@functools.singledispatch
+def sizes_given(subject: Subject, shape: DecoderShape) -> dict[str, tuple[int, ...]] | None:
+    """The same, wherever the subject lives."""
     try:
-        module = subject.invoke("get_transformer_lm", copy=False, grad=True, **shape.model_arguments())
-        weights = subject.invoke("get_transformer_lm_weights", copy=False, grad=True, model=module)
+        module = subject.ask("get_transformer_lm", copy=False, grad=True, arguments=shape.model_arguments())
+        weights = subject.ask("get_transformer_lm_weights", copy=False, grad=True, arguments={"model": module})
     except CheckFailure:
         return None
     if not isinstance(weights, Mapping):

@@ -153,6 +153,7 @@ class Subject:
         self.output = output or Output()
         self.clock = clock or Clock()
         self.last_visit: Visit | None = None
+        self._answers: dict[str, bool] = {}
 
     @property
     def short_name(self) -> str:
@@ -206,6 +207,26 @@ class Subject:
         ``copy`` hands over copies of the arguments; ``grad`` leaves autograd on. Raises :class:`AbsentEntryPoint`,
         :class:`BlankEntryPoint`, or :class:`CheckFailure` with the subject's own traceback, trimmed to its files.
         """
+        self.note_answer(entry_point, False)
+        result = self.ask(entry_point, copy=copy, grad=grad, arguments=arguments)
+        self.note_answer(entry_point, result is not None)
+        return result
+
+    def note_answer(self, entry_point: str, answered: bool) -> None:
+        """Notes a call, and whether anything came back that can be judged."""
+        self._answers[entry_point] = answered or self._answers.get(entry_point, False)
+
+    def forget_answers(self) -> None:
+        """Notes calls anew."""
+        self._answers.clear()
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """The entry points that were called since, and of which not one call gave anything that can be judged."""
+        return tuple(name for name, answered in self._answers.items() if not answered)
+
+    def ask(self, entry_point: str, *, copy: bool, grad: bool, arguments: Mapping[str, Any]) -> Any:
+        """One call, wherever the subject lives; see :meth:`invoke`."""
         point = ENTRY_POINTS[entry_point]
         if not self.has(entry_point):
             raise AbsentEntryPoint(entry_point, self.short_name)
@@ -258,9 +279,12 @@ class Subject:
 
         The result is a finite floating tensor of ``shape`` on the CPU, in the dtype that the subject chose.
         """
-        result = self.invoke(entry_point, copy=copy, grad=grad, **arguments)
+        self.note_answer(entry_point, False)
+        result = self.ask(entry_point, copy=copy, grad=grad, arguments=arguments)
         evidence = Evidence(entry_point=entry_point, arguments=dict(arguments))
-        return self.checked(entry_point, result, shape, evidence)
+        checked = self.checked(entry_point, result, shape, evidence)
+        self.note_answer(entry_point, True)
+        return checked
 
     def checked(self, what: str, result: Any, shape: tuple[int, ...], evidence: Evidence | None = None) -> Tensor:
         """``result``, on the CPU, if it is a finite floating tensor of ``shape``; :class:`CheckFailure` otherwise."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
-from cs336_harness.checks.registry import asked_first
+from cs336_harness.checks.registry import asked_first, plain_check
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.environment_faults import environment_fault, is_own_name
 from cs336_harness.subject.failures import (
@@ -53,6 +53,8 @@ class Result:
     diagnosis: Any = None
     states: dict[str, str] = dataclasses.field(default_factory=dict)
     """Each entry point that the check needs: ``absent``, ``blank`` or ``filled``."""
+    unanswered: tuple[str, ...] = ()
+    """The entry points of which none of its calls gave anything to judge; see :meth:`Suite.result`."""
 
     @property
     def stops_exit_zero(self) -> bool:
@@ -136,12 +138,17 @@ class Suite:
                 _keep_figures(known)
             finally:
                 self._under_way.remove(check.id)
+            for other in self._results.values():
+                if other.blocked_by == check.id and known.blocked_by is not None:  # its root was not known yet
+                    other.blocked_by = known.blocked_by
         return known
 
     def _judge(self, check: Check) -> Result:
         if self._before_check is not None:
             self._before_check(check)
         result = self.attempt(check)
+        if result.outcome == "passed" and result.unanswered:
+            return self._without_an_answer(result)
         if result.failure is None:
             return result
         if self._is_echo(result):
@@ -149,7 +156,7 @@ class Suite:
         if isinstance(result.failure.__cause__, TimeUp):  # its causes might not end either
             result.outcome = "advisory" if check.advisory else "failed"
             return result
-        result.blocked_by = self._root_cause(check, result.failure)
+        result.blocked_by = self._root_cause(check, result.failure, result.unanswered)
         if result.blocked_by is not None:
             result.diagnosis = self._second_mistake(check, result.failure)
             result.outcome = "blocked" if result.diagnosis is None else "failed"
@@ -175,7 +182,16 @@ class Suite:
         states = {name: self.subject.state(name) for name in check.needs}
         result = self._attempt(check, states)
         result.states = states
+        result.unanswered = self.subject.unanswered
         result.seconds = time.perf_counter() - started
+        return result
+
+    def _without_an_answer(self, result: Result) -> Result:
+        """A check passes on no answer where the check of the plain call passes: there, to refuse is an answer."""
+        result.blocked_by = self._failing_in(plain_check(name) for name in result.unanswered)
+        if result.blocked_by is not None:
+            result.outcome = "blocked"
+            result.message = f"none of its calls of {' and '.join(result.unanswered)} gave anything to judge"
         return result
 
     def _is_echo(self, result: Result) -> bool:
@@ -214,6 +230,7 @@ class Suite:
                 cause, how = self._lost[name]
                 return Result(check, "blocked", message=f"{name} {how}", blocked_by=cause)
         self.subject.clock.restart(self._timeout)
+        self.subject.forget_answers()
         try:
             return Result(check, "passed", error_in_noise=check(self.subject))
         except TimeUp as up:
@@ -247,13 +264,21 @@ class Suite:
         failure = CheckFailure(message, Evidence(details=[place]))
         return Result(check, "failed", message=message, failure=failure)
 
-    def _root_cause(self, check: Check, failure: CheckFailure) -> str | None:
+    def _root_cause(self, check: Check, failure: CheckFailure, unanswered: Sequence[str]) -> str | None:
         """The first failing check that this one or its failure builds on, followed to its own root."""
-        for other in self._prerequisites(check, failure):
-            before = self._results[other]
+        return self._failing_in(self._prerequisites(check, failure)) or self._failing_in(
+            plain_check(name) for name in unanswered if plain_check(name) != check.id
+        )
+
+    def _failing_in(self, check_ids: Iterable[str]) -> str | None:
+        """The root of the first of these checks that fails; one that is under way has failed."""
+        for check_id in check_ids:
+            if check_id in self._under_way:
+                return check_id
+            before = self.result(all_checks()[check_id])
             if before.outcome == "failed":
-                return other
-            if before.outcome == "blocked" and before.blocked_by is not None:
+                return check_id
+            if before.outcome == "blocked" and before.blocked_by not in (None, *self._under_way):
                 return before.blocked_by
         return None
 
