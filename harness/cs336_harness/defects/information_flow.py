@@ -223,6 +223,22 @@ class StateKeptBetweenCalls(ModelDefect):
 
 
 @defect(
+    "logits-kept-for-a-shape",
+    Place.INFORMATION_FLOW,
+    hint="What is kept under the shape of the input? Other tokens of that shape need other logits.",
+    steps=("Call the model with tokens A, then with tokens B of the same shape: the logits must differ.",),
+)
+class LogitsKeptForAShape(ModelDefect):
+    """The result of the first input of a shape is kept and given again for every later input of that shape."""
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        kept = self.__dict__.setdefault("kept", {})
+        if token_ids.shape not in kept or torch.is_grad_enabled():
+            kept[token_ids.shape] = super().forward(token_ids)
+        return kept[token_ids.shape]
+
+
+@defect(
     "caller-weights-changed",
     Place.INFORMATION_FLOW,
     hint="The weights belong to the caller: which line of yours writes into them?",

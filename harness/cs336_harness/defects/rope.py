@@ -140,6 +140,21 @@ class RopePairsCountedFromOne(_Frequencies):
 
 
 @defect(
+    "rope-exponent-sign",
+    Place.POSITIONS,
+    hint="Is the exponent of theta negative? Later pairs turn slower, never faster.",
+    steps=FREQUENCIES,
+)
+class RopeExponentSign(_Frequencies):
+    """The exponent of theta is +2i/d_head where -2i/d_head belongs: every pair after the first turns by more than one
+    radian per position, the later the faster.
+    """
+
+    def exponent(self, pair: int, d_head: int) -> float:
+        return -2 * pair / d_head
+
+
+@defect(
     "rope-exponent-halved",
     Place.POSITIONS,
     hint="The exponent counts channels, not pairs: by how much does it grow from one pair to the next?",

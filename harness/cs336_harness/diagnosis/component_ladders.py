@@ -76,7 +76,7 @@ def _rope_ladder() -> Program:
     return ladder(
         "run_rope",
         Rung("position 0", "at position 0, where nothing turns", here, lambda: rope(2, time=1)),
-        Rung("plain positions", "at the positions 0, 1, 2, …", here, lambda: rope(2)),
+        Rung("plain positions", "at the positions 1, 2, …", here, lambda: rope(2)),
         Rung("other theta", "with theta = 10000", here, lambda: rope(2, theta=10000.0)),
         Rung(
             "jumping positions", "at positions that jump", here, lambda: rope(2, positions=_positions((0, 3, 4, 9, 11)))

@@ -20,9 +20,10 @@ from cs336_harness.diagnosis.readings.figures import measured
 from cs336_harness.diagnosis.replaying import reproduced
 from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.slips import slip_of
+from cs336_harness.diagnosis.two_calls import earlier_calls_shown
 from cs336_harness.diagnosis.wording import Diagnosis
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure, WrongShape
+from cs336_harness.subject.failures import CheckFailure, ConclusiveFailure, WrongShape
 
 RAISES = "CS336_HARNESS_RAISES"
 """An environment variable. Where it is set, as under the harness's own tests, an exception in a diagnosis is raised."""
@@ -53,6 +54,8 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
     """
     probe, explained = probe_of(subject), explains_itself(failure)
     with _failure_not_hidden():
+        if isinstance(failure, ConclusiveFailure):
+            return earlier_calls_shown(probe, check) if check.id.startswith(OF_EARLIER_CALLS) else None
         slip = slip_of(failure) if explained else None
         if slip is not None:
             return slip
@@ -72,6 +75,9 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
             return _unnamed(probe, unnamed[0], check, failure)
     return None
 
+
+OF_EARLIER_CALLS = ("components.earlier_calls", "information_flow.models_apart")
+"""The checks of which a failure is shown by two calls."""
 
 SECONDS_WITH_A_READING, SECONDS_WITHOUT = 0.5, 4.0
 """CPU seconds for the search of two mistakes at once: a reading says more than most pairs would."""

@@ -231,6 +231,17 @@ CALL = model_code(1, 3, 1, 1)
 """Up to the token ids, then five lines: the call in four, and its result."""
 MODEL_SIDE_EFFECTS = (
     fact(
+        "get_transformer_lm: second input",
+        "for a second input of the same shape",
+        Place.INFORMATION_FLOW,
+        *_built(False),
+        *FILL,
+        "with torch.no_grad():",
+        "    model(torch.tensor([[1, 7, 4, 0]]))",
+        "    logits = model(torch.tensor([[2, 2, 9, 5]]))",
+        "logits",
+    ),
+    fact(
         "run_transformer_lm: weights untouched",
         "in which weights it leaves other than it found them",
         Place.INFORMATION_FLOW,
@@ -273,6 +284,17 @@ SOFTMAX_SIDE_EFFECTS = fact(
 )
 
 SIDE_EFFECTS = (
+    fact(
+        "get_transformer_lm: second input",
+        "for a second input of the same shape",
+        Place.INFORMATION_FLOW,
+        *_built(False),
+        *FILL,
+        "with torch.no_grad():",
+        "    model(torch.tensor([[1, 7, 4, 0]]))",
+        "    logits = model(torch.tensor([[2, 2, 9, 5]]))",
+        "logits",
+    ),
     fact(
         "get_transformer_lm: train and eval",
         "in whether train and eval agree",

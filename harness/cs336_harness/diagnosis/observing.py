@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import functools
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from cs336_harness.defects import Defect, Place, adapters_of
 from cs336_harness.diagnosis.kept import kept
-from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, rounding_noise
+from cs336_harness.reference.oracle import Oracle
+from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE, rounding_noise
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
@@ -157,7 +159,8 @@ def _noise(experiment: Experiment, defects: Defects) -> float:
     least = FEW_OPERATIONS * float(whole.abs().max())
     if experiment.arguments is None:
         return least
-    adapters, shape = adapters_of(*defects), experiment.shape
+    adapters, shape = copy.copy(adapters_of(*defects)), experiment.shape
+    adapters.oracle_class = _with_rounded_angles(adapters.oracle_class)
 
     def reference(**arguments: Any) -> Tensor:
         if shape is None:
@@ -168,11 +171,19 @@ def _noise(experiment: Experiment, defects: Defects) -> float:
         return result.nan_to_num(0.0, 0.0, 0.0)
 
     arguments = experiment.arguments()
-    positions = arguments.get("token_positions")
-    if positions is not None:
-        least *= max(1, int(positions.max()) // 2)  # a float32 angle is off by its own half unit
     with Subject(adapters, "the reference").at_home():
         return max(least, rounding_noise(reference, arguments, whole))
+
+
+@functools.cache
+def _with_rounded_angles(oracle_class: type[Oracle]) -> type[Oracle]:
+    """The oracle with every angle at the far end of its rounding interval: a large one is off by much in float32."""
+
+    class Rounded(oracle_class):
+        def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+            return super().angles(positions, d_head, theta) * (1 + HALF_UNIT[torch.float32])
+
+    return Rounded
 
 
 FEW_OPERATIONS = 2.0**-23

@@ -25,12 +25,12 @@ def reproducer(probe: Probe, name: str) -> list[str]:
     differing = probe.differing(name)
     written = [experiment for experiment in differing if experiment.code]
     if written:
-        return _told(probe, written[0])
+        return told(probe, written[0])
     raises = all(probe.see(experiment).text == RAISED for experiment in differing)
     for least in CLEARLY:
         for candidate in _candidates(name):
             if _shows(probe.see(candidate), candidate, least, raises):
-                return _told(probe, candidate)
+                return told(probe, candidate)
     return []
 
 
@@ -45,7 +45,8 @@ def _shows(seen: Observed, candidate: Experiment, least: float, raises: bool) ->
     return apart(seen.value, right.value) > least * float(right.value.abs().max())
 
 
-def _told(probe: Probe, experiment: Experiment) -> list[str]:
+def told(probe: Probe, experiment: Experiment) -> list[str]:
+    """An experiment as lines to paste, ending with what a correct decoder gives and what this one gives."""
     seen, right = probe.see(experiment), expected_of(experiment)
     entry_points = entry_points_of(experiment.code)
     lines = ["import torch", f"from {_module(probe)} import {', '.join(entry_points)}", "", *experiment.code[:-1]]

@@ -54,7 +54,7 @@ class Result:
     states: dict[str, str] = dataclasses.field(default_factory=dict)
     """Each entry point that the check needs: ``absent``, ``blank`` or ``filled``."""
     unanswered: tuple[str, ...] = ()
-    """The entry points of which none of its calls gave anything to judge; see :meth:`Suite.result`."""
+    """The entry points of which none of its calls gave anything to judge; see :meth:`Subject.unanswered`."""
 
     @property
     def stops_exit_zero(self) -> bool:
@@ -156,6 +156,7 @@ class Suite:
         if isinstance(result.failure.__cause__, TimeUp):  # its causes might not end either
             result.outcome = "advisory" if check.advisory else "failed"
             return result
+        conclusive = isinstance(result.failure, ConclusiveFailure)
         result.blocked_by = self._root_cause(check, result.failure, result.unanswered)
         if result.blocked_by is not None:
             result.diagnosis = self._second_mistake(check, result.failure)
@@ -166,9 +167,7 @@ class Suite:
         elif (unasked := refused_beyond_the_course(result.failure)) is not None:
             result.outcome = "advisory"
             result.message = f"{result.message}; no test of CS336's gives it {unasked}, so this is advisory"
-        elif isinstance(result.failure, ConclusiveFailure):
-            return result
-        elif (told := self._told_before(check, result.failure)) is not None:
+        elif not conclusive and (told := self._told_before(check, result.failure)) is not None:
             result.outcome, result.blocked_by = "blocked", told
         elif self._wants_diagnosis(check):
             if self._before_diagnosis is not None:
@@ -180,6 +179,7 @@ class Suite:
         """What the check by itself gives, whatever failed before; nothing of it is kept."""
         started = time.perf_counter()
         states = {name: self.subject.state(name) for name in check.needs}
+        self.subject.forget_answers()
         result = self._attempt(check, states)
         result.states = states
         result.unanswered = self.subject.unanswered
@@ -230,7 +230,6 @@ class Suite:
                 cause, how = self._lost[name]
                 return Result(check, "blocked", message=f"{name} {how}", blocked_by=cause)
         self.subject.clock.restart(self._timeout)
-        self.subject.forget_answers()
         try:
             return Result(check, "passed", error_in_noise=check(self.subject))
         except TimeUp as up:

@@ -79,6 +79,12 @@ def number(value: float) -> str:
     return "0" if abs(value) < 1e-6 else f"{value:.3g}"
 
 
+def radians(value: float) -> str:
+    """An angle per position as it is read: whole turns leave no trace. A right pair turns by at most one radian."""
+    whole_turns = "" if 0 <= value <= 1.01 else " (give or take whole turns of 2π)"
+    return f"{number(value)} rad per position{whole_turns}"
+
+
 def numbers(values: Sequence[float] | Tensor) -> str:
     """Several, as a vector is written."""
     return "(" + ", ".join(number(float(value)) for value in values) + ")"

@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 
 from cs336_harness.defects import Place
-from cs336_harness.diagnosis.readings.reading import ROUNDING, Reading, ask, differ, number, reference, span, table
+from cs336_harness.diagnosis.readings.reading import (
+    ROUNDING,
+    Reading,
+    ask,
+    differ,
+    number,
+    radians,
+    reference,
+    span,
+    table,
+)
 from cs336_harness.subject.calling import Subject
 
 WIDTH = 8
@@ -105,7 +115,7 @@ def _about_angles(each: Tensor, wanted: Tensor, theta: float) -> str:
     if not differ(ratio, ratio[:1].expand_as(ratio)):
         return f"every pair turns by {number(float(ratio[0]))} times the angle that it must turn by"
     pair = int((ratio - 1).abs().gt(ROUNDING).nonzero()[0])
-    text = f"pair {pair} turns by {number(float(each[pair]))} rad per position, must be {number(float(wanted[pair]))}"
+    text = f"pair {pair} turns by {radians(float(each[pair]))}, must be {number(float(wanted[pair]))}"
     steps = (each[1:] / each[:-1]).clamp_min(1e-12)
     if float(each[0]) > 0 and bool((each > 0).all()) and not differ(steps, steps[:1].expand_as(steps)):
         base = float(steps[0]) ** (-WIDTH / 2)

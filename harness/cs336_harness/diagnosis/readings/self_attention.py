@@ -26,6 +26,7 @@ from cs336_harness.diagnosis.readings.reading import (
     differ,
     factor,
     number,
+    radians,
     reference,
     table,
 )
@@ -261,7 +262,7 @@ def read_relative_angles(subject: Subject, name: str) -> Reading | None:
         lines = table("pair", pairs, must[:, 0].tolist(), got[:, 0].tolist())
         if bool((got.abs() < 1e-2).all()):
             return Reading("inside attention no pair turns with the position", Place.POSITIONS, lines)
-        text = f"inside attention, pair {pair} turns by {number(float(got[pair, 0]))} rad per position"
+        text = f"inside attention, pair {pair} turns by {radians(float(got[pair, 0]))}"
         return Reading(f"{text}, must be {number(float(must[pair, 0]))}", Place.POSITIONS, lines)
     return _given_positions(subject, name) if name.endswith("rope") else None
 
