@@ -77,6 +77,11 @@ def test_a_learner_reads_what_is_wrong_where_the_evidence_and_a_hint() -> None:
     assert found.title == "causal-mask-off-by-one"
 
 
+def test_what_is_right_at_position_0_is_not_called_wrong_there() -> None:
+    found = diagnosis(known("rope-exponent-sign"), "components.rope")
+    assert found.evidence == ["right at position 0, where nothing turns, wrong at the positions 1, 2, …"]
+
+
 def test_the_json_has_the_promised_shape() -> None:
     said = json.loads(json.dumps(diagnosis(known("silu-is-gelu"), "components.silu").to_json()))
     assert said["where"] == "feed-forward"

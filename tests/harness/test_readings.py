@@ -95,10 +95,16 @@ class Backwards(Variation):
         return -super().angles(positions, d_head, theta)
 
 
+class MoreThanARadian(Variation):
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        return super().angles(positions, d_head, theta) * torch.tensor([1.0, 3.7, 1.0, 1.0])
+
+
 ANGLES: dict[type[Variation], str] = {
     OnePairSlow: "pair 2 turns by 0.05 rad per position, must be 0.1",
     Still: "no pair turns with the position",
     Backwards: "every pair turns by the right angle in the opposite direction",
+    MoreThanARadian: "pair 1 turns by 1.17 rad per position (give or take whole turns of 2π), must be 0.316",
 }
 
 
