@@ -179,7 +179,7 @@ def _noise(experiment: Experiment, defects: Defects) -> float:
 def _with_rounded_angles(oracle_class: type[Oracle]) -> type[Oracle]:
     """The oracle with every angle at the far end of its rounding interval: a large one is off by much in float32."""
 
-    class Rounded(oracle_class):
+    class Rounded(oracle_class):  # ty: ignore[unsupported-base]
         def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
             return super().angles(positions, d_head, theta) * (1 + HALF_UNIT[torch.float32])
 
