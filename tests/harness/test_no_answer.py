@@ -59,7 +59,7 @@ QUICK = (
 )
 
 
-@pytest.mark.parametrize(("entry_point", "broken"), cases())
+@pytest.mark.parametrize(("entry_point", "broken"), list(cases()))
 def test_no_check_passes_and_one_failure_blocks_all_others(entry_point: str, broken: Callable[..., Any]) -> None:
     judged = results(entry_point, broken)
     outcomes = {name: result.outcome for name, result in judged.items()}
