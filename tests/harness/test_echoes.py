@@ -59,12 +59,72 @@ def test_a_mistake_without_a_name_is_told_once_too(oracle: type[OracleDefect]) -
     assert len(told(Subject(OracleAdapters(oracle, torch.float32), "subject"))) == 1
 
 
+def judged(subject: Subject, check_id: str) -> dict[str, Result]:
+    """One check, and all that was run for it."""
+    suite = Suite(subject)
+    suite.result(all_checks()[check_id])
+    return {result.check.id: result for result in suite.results()}
+
+
+def test_a_second_mistake_is_told_where_it_is_plainest() -> None:
+    both = subject_of(all_defects()["norm-eps-outside-root"], all_defects()["rope-exponent-sign"])
+    results = judged(both, "components.transformer_block")
+    failed = [name for name, result in results.items() if result.outcome == "failed"]
+    assert failed == ["components.rmsnorm", "components.rope"]
+    second = results["components.rope"].diagnosis
+    assert [defect.name for defect in second.defects] == ["rope-exponent-sign"]
+    assert second.confidence == "certain"
+    assert second.evidence == ["right at position 0, where nothing turns, wrong at the positions 1, 2, …"]
+
+
+def test_what_two_mistakes_show_together_is_no_evidence_for_one() -> None:
+    both = subject_of(all_defects()["norm-gain-forgotten"], all_defects()["residual-added-twice"])
+    second = judged(both, "components.transformer_block")["components.transformer_block"].diagnosis
+    assert [defect.name for defect in second.defects] == ["residual-added-twice"]
+    assert second.evidence == []
+
+
+class Damped(OracleDefect):
+    """A damped stream, which no entry of the dictionary has."""
+
+    def block(self, x: Tensor, weights: Any, positions: Tensor) -> Tensor:
+        return 0.9 * super().block(x, weights, positions)
+
+
+class FrequenciesOff(OracleDefect):
+    """One pair too slow, which no entry of the dictionary has."""
+
+    def inverse_frequencies(self, d_head: int, theta: float) -> Tensor:
+        frequencies = super().inverse_frequencies(d_head, theta)
+        return torch.cat([frequencies[:1], 0.7 * frequencies[1:]])
+
+
+@pytest.mark.parametrize(
+    ("unnamed", "where"), [(Damped, "components.transformer_block"), (FrequenciesOff, "components.rope")]
+)
+def test_behind_a_named_mistake_another_is_measured_and_told_once(unnamed: type[OracleDefect], where: str) -> None:
+    class Both(unnamed, all_defects()["norm-gain-plus-one"]):  # ty: ignore[unsupported-base]
+        pass
+
+    results = judged(Subject(OracleAdapters(Both, torch.float32), "subject"), "components.transformer_block")
+    failed = [name for name, result in results.items() if result.outcome == "failed"]
+    assert set(failed) == {"components.rmsnorm", where}
+    assert results[where].diagnosis.confidence == "measured"
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
         ("silu-is-gelu", "causal-mask-missing"),
         ("norm-eps-missing", "rope-theta-fixed"),
         ("softmax-maximum-not-subtracted", "residual-added-twice"),
+        ("norm-eps-outside-root", "rope-exponent-sign"),
+        ("kv-heads-tiled", "first-norm-missing"),
+        ("rope-theta-fixed", "tie-lost-on-load"),
+        ("layers-reversed", "second-norm-used-twice"),
+        ("residual-from-normed-input", "logits-softmax"),
+        ("heads-merged-without-transpose", "head-scaled"),
+        ("mask-fills-with-minus-ten", "norm-in-bfloat16"),
     ],
 )
 @pytest.mark.slow

@@ -302,9 +302,8 @@ def _gradient_message(name: str, count: int, gradient: Tensor, wanted: Tensor, c
         wrong = "wrong"
     more = "" if count == 1 else f" (and {count - 1} more are wrong)"
     return (
-        f"the gradient of {name} is {wrong}{more}, though the logits are right ({case}): on the way from it to the"
-        " logits something is detached, cut off or counted twice; in a correct decoder autograd sees every operation,"
-        " once"
+        f"the gradient of {name} is {wrong}{more} ({case}): where the logits are right, something on the way from it to"
+        " them is detached, cut off or counted twice; in a correct decoder autograd sees every operation, once"
     )
 
 

@@ -13,7 +13,8 @@ from cs336_harness.defects import Defect, contradiction
 from cs336_harness.defects.defect import subject_of
 from cs336_harness.diagnosis.kept import kept
 from cs336_harness.diagnosis.localising import locate
-from cs336_harness.diagnosis.matching import Match, Probe, match, match_pair
+from cs336_harness.diagnosis.matching import Match, Probe, match, match_pair, shows
+from cs336_harness.diagnosis.observing import Defects, Experiment
 from cs336_harness.diagnosis.programs import QUICK, can_show, program, programs_for, reaches
 from cs336_harness.diagnosis.readings import reading_of
 from cs336_harness.diagnosis.readings.figures import measured
@@ -105,21 +106,48 @@ def diagnose_blocked(subject: Subject, check: Check, failure: CheckFailure) -> D
     with _failure_not_hidden():
         name = next((name for name in programs_for(check) if probe.differing(name)), None)
         own = _already_named(probe, name) if name is not None else ()
-        if name is None or not own or (name, own) in probe.answered:
+        if name is None or not own:
             return None
-        probe.answered.add((name, own))
-        left = next((e for e in probe.deciding(name) if not probe.fits([e], *own)), None)
+        asked_before = (name, own) in probe.answered
+        left, found = _second(probe, name, own)
         if left is None:
             return None
-        found = match(probe, name, given=own) or match(probe, name)
-        if found is not None and not set(found.defects) & set(own) and _makes_fail(found, check, failure):
+        if found is not None and _makes_fail(found, check, failure):
             return _named(probe, name, check, found)
-        if found is None and not reproduced(check, failure, own):
-            beside = " and ".join(defect.name for defect in own)
-            return Diagnosis(
-                str(left.place), "likely", evidence=[f"{beside} alone does not give this; wrong {left.what}"]
-            )
+        if found is None and not asked_before and not reproduced(check, failure, own):
+            return _unnamed_beside(probe, name, check, left, own)
     return None
+
+
+def _unnamed_beside(probe: Probe, name: str, check: Check, left: Experiment, own: Defects) -> Diagnosis:
+    """What named mistakes leave unexplained: a reading that they do not give, or the place alone."""
+    read, theirs = probe.reading(name), reading_of(subject_of(*own), name)
+    beside = f"{' and '.join(defect.name for defect in own)} alone does not give this"
+    if read is not None and not read.vague and (theirs is None or theirs.place is not read.place):
+        return Diagnosis(
+            where=str(read.place),
+            confidence="measured",
+            told_before=probe.first_told(read, check.id),
+            reading=read.text,
+            table=list(read.table),
+            evidence=[beside],
+            reproducer=reproducer(probe, name),
+        )
+    return Diagnosis(str(left.place), "likely", evidence=[f"{beside}; wrong {left.what}"])
+
+
+def _second(probe: Probe, name: str, own: Defects) -> tuple[Experiment | None, Match | None]:
+    """What some mistakes leave unexplained in a program, and the one beside them that explains it; searched for once.
+
+    Whether it makes a check fail is another question for each check.
+    """
+    if (name, own) not in probe.answered:
+        left = next((e for e in probe.deciding(name) if not probe.fits([e], *own)), None)
+        found = None if left is None else match(probe, name, given=own) or match(probe, name)
+        if found is not None and set(found.defects) & set(own):
+            found = None
+        probe.answered[name, own] = left, found
+    return probe.answered[name, own]
 
 
 def _already_named(probe: Probe, name: str) -> tuple[type[Defect], ...]:
@@ -168,7 +196,7 @@ def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
     for defect in named:
         probe.named.setdefault(defect, check.id)
     places = list(dict.fromkeys(str(defect.place) for defect in found.defects))
-    located = locate(probe, name)
+    located = None if _others(probe, name, found) else locate(probe, name)  # what is seen there is of all of them
     told_before = known[-1] if all(known) else None
     doubt = None if told_before is not None else _doubt(probe, name, found)
     alone = found.together or len(found.defects) == 1
@@ -185,12 +213,18 @@ def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
     )
 
 
+def _others(probe: Probe, name: str, found: Match) -> Defects:
+    """The mistakes already named that show in a program too."""
+    others = tuple(d for d in _already_named(probe, name) if d not in found.defects and shows(d, name))
+    return others if contradiction(*found.defects[:1], *others) is None else ()
+
+
 def _doubt(probe: Probe, name: str, found: Match) -> str | None:
     """What speaks against a name: a reading that it does not give, or a component that it would break and is right."""
     named = found.defects if found.together else found.defects[:1]
     if _by_repeating_alone(probe, name):
         return "numbers that change from call to call fit more than one mistake"
-    read, right = probe.reading(name), reading_of(subject_of(*named), name)
+    read, right = probe.reading(name), reading_of(subject_of(*named, *_others(probe, name, found)), name)
     if read is not None and not read.vague and (right is None or right.place is not read.place):
         return read.text
     spared = _spared(probe, name, found)

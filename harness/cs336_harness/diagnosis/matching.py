@@ -24,7 +24,7 @@ class Probe:
     """One subject under experiment. Every experiment is made once.
 
     ``told`` are the readings and ``named`` the defects that were told so far, each with the check that it was told for;
-    ``answered`` the programs that were asked for what these leave unexplained.
+    ``answered`` what these leave unexplained in a program, and what explains that.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -32,7 +32,7 @@ class Probe:
         self.told: dict[str, str] = {}
         self.named: dict[type[Defect], str] = {}
         self.seconds_for_pairs = SECONDS_FOR_PAIRS
-        self.answered: set[tuple[str, Defects]] = set()
+        self.answered: dict[tuple[str, Defects], tuple[Experiment | None, Match | None]] = {}
         self._readings: dict[str, Reading | None] = {}
         self._seen: dict[Experiment, Observed] = {}
         self._seconds: dict[Experiment, float] = {}
@@ -88,6 +88,12 @@ class Match:
 def _unchanged(experiment: Experiment, defect: type[Defect]) -> bool:
     """Whether the defect does not show in the experiment."""
     return same(expected_of(experiment, (defect,)), experiment)
+
+
+@functools.cache
+def shows(defect: type[Defect], name: str) -> bool:
+    """Whether the defect shows in any experiment of a program."""
+    return any(not _unchanged(experiment, defect) for experiment in program(name))
 
 
 def match(probe: Probe, name: str, *, given: Defects = ()) -> Match | None:

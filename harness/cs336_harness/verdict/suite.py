@@ -116,6 +116,7 @@ class Suite:
         self._results = {result.check.id: result for result in settled}
         self._unable: str | None = None
         self._under_way: set[str] = set()
+        self._behind: dict[str, list[str]] = {}
 
     def run(self, checks: Iterable[Check]) -> Iterator[Result]:
         """The result of each check in turn."""
@@ -157,11 +158,11 @@ class Suite:
             result.outcome = "advisory" if check.advisory else "failed"
             return result
         conclusive = isinstance(result.failure, ConclusiveFailure)
-        result.blocked_by = self._root_cause(check, result.failure, result.unanswered)
-        if result.blocked_by is not None:
-            result.diagnosis = self._second_mistake(check, result.failure)
-            result.outcome = "blocked" if result.diagnosis is None else "failed"
-            result.blocked_by = result.blocked_by if result.diagnosis is None else None
+        causes = self._causes(check, result.failure, result.unanswered)
+        if causes:
+            result.diagnosis = self._second_mistake(check, result.failure, causes)
+            if result.diagnosis is None:
+                self._block(result, causes)
         elif check.advisory:
             result.outcome = "advisory"
         elif (unasked := refused_beyond_the_course(result.failure)) is not None:
@@ -188,11 +189,15 @@ class Suite:
 
     def _without_an_answer(self, result: Result) -> Result:
         """A check passes on no answer where the check of the plain call passes: there, to refuse is an answer."""
-        result.blocked_by = self._failing_in(plain_check(name) for name in result.unanswered)
-        if result.blocked_by is not None:
-            result.outcome = "blocked"
+        causes = self._roots(result.check, [plain_check(name) for name in result.unanswered])
+        if causes:
+            self._block(result, causes)
             result.message = f"none of its calls of {' and '.join(result.unanswered)} gave anything to judge"
         return result
+
+    def _block(self, result: Result, causes: list[str]) -> None:
+        result.outcome, result.blocked_by = "blocked", causes[0]
+        self._behind[result.check.id] = causes
 
     def _is_echo(self, result: Result) -> bool:
         """Whether a failure is of the environment or of an import, and so says nothing of the decoder's numbers.
@@ -263,23 +268,31 @@ class Suite:
         failure = CheckFailure(message, Evidence(details=[place]))
         return Result(check, "failed", message=message, failure=failure)
 
-    def _root_cause(self, check: Check, failure: CheckFailure, unanswered: Sequence[str]) -> str | None:
-        """The first failing check that this one or its failure builds on, followed to its own root."""
-        return self._failing_in(self._prerequisites(check, failure)) or self._failing_in(
-            plain_check(name) for name in unanswered if plain_check(name) != check.id
-        )
+    def _causes(self, check: Check, failure: CheckFailure, unanswered: Sequence[str]) -> list[str]:
+        """The failing checks that this one or its failure builds on, each followed to its own roots.
 
-    def _failing_in(self, check_ids: Iterable[str]) -> str | None:
-        """The root of the first of these checks that fails; one that is under way has failed."""
-        for check_id in check_ids:
-            if check_id in self._under_way:
-                return check_id
-            before = self.result(all_checks()[check_id])
-            if before.outcome == "failed":
-                return check_id
-            if before.outcome == "blocked" and before.blocked_by not in (None, *self._under_way):
-                return before.blocked_by
-        return None
+        All are run before one is told: a second mistake stands where it is plainest, and not behind the first.
+        """
+        causes = self._roots(check, [*self._prerequisites(check, failure)])
+        return causes or self._roots(check, [plain_check(name) for name in unanswered])
+
+    def _roots(self, check: Check, behind: Iterable[str]) -> list[str]:
+        """The failures that stand behind some checks, but for the one that asks."""
+        found, seen, waiting = [], {check.id}, list(behind)
+        while waiting:
+            check_id = waiting.pop(0)
+            if check_id in seen:
+                continue
+            seen.add(check_id)
+            if check_id in self._under_way:  # only what has failed asks what it builds on
+                found.append(check_id)
+                continue
+            result = self.result(all_checks()[check_id])
+            if result.outcome == "failed":
+                found.append(check_id)
+            elif result.blocked_by is not None:
+                waiting = [*self._behind.get(check_id, [result.blocked_by]), *waiting]
+        return found
 
     def _prerequisites(self, check: Check, failure: CheckFailure) -> Iterator[str]:
         """The checks that come before this failure, each run; behind one that passes, those that make the same calls.
@@ -340,13 +353,21 @@ class Suite:
     def _wants_diagnosis(self, check: Check) -> bool:
         return self.diagnose(check) if callable(self.diagnose) else self.diagnose
 
-    def _second_mistake(self, check: Check, failure: CheckFailure) -> Any:
-        """A mistake that would make a blocked check fail even if the check that it builds on passed."""
-        if check.advisory or self._lost or not self._wants_diagnosis(check):
+    def _second_mistake(self, check: Check, failure: CheckFailure, causes: Sequence[str]) -> Any:
+        """A mistake that would make a blocked check fail even if the checks that it builds on passed.
+
+        Where one of these has no known mistake for its cause, what is left unexplained may be that one's too, and only
+        a known mistake counts.
+        """
+        if check.advisory or self._lost or not self._wants_diagnosis(check) or self._under_way & set(causes):
             return None
         from cs336_harness.diagnosis import diagnose_blocked
 
-        return self._in_time(diagnose_blocked, check, failure)
+        told = [self._results[cause].diagnosis for cause in causes]
+        second = self._in_time(diagnose_blocked, check, failure)
+        if second is None or second.defects or all(first is not None and first.defects for first in told):
+            return second
+        return None
 
     def _diagnosis(self, check: Check, failure: CheckFailure) -> Any:
         from cs336_harness.diagnosis import diagnose_check
