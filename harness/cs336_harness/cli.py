@@ -27,7 +27,8 @@ def app_of(named: str | None = None) -> typer.Typer:
     for name in (named,) if named in COMMANDS else COMMANDS:
         module = f"cs336_harness.commands.{name}"
         try:
-            app.command()(getattr(importlib.import_module(module), name))
+            command = getattr(importlib.import_module(module), name)
+            app.command(short_help=str(command.__doc__).partition("\n\n")[0])(command)  # in full: click would cut it
         except ModuleNotFoundError as error:
             if error.name != module:
                 raise

@@ -271,6 +271,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         write(f"unused snapshot: nothing makes or reads fixtures/{name}.safetensors; delete it", yellow=True)
 
 
+def _calls(terminalreporter: Any) -> Iterator[pytest.TestReport]:
+    """The reports of the tests that ran."""
+    for reports in terminalreporter.stats.values():
+        yield from (report for report in reports if getattr(report, "when", None) == "call")
+
+
 def _summarise(judged: Any, terminalreporter: Any) -> None:
     from cs336_harness.verdict.progress import progress_lines
     from cs336_harness.verdict.report import blank_lines
@@ -288,5 +294,9 @@ def _summarise(judged: Any, terminalreporter: Any) -> None:
                 terminalreporter.write_line(line)
     if results:
         terminalreporter.section("where you stand", sep="-")
+        others = sum("check" not in dict(report.user_properties) for report in _calls(terminalreporter))
+        if others:
+            what = "all others are about the written answer and the drills"
+            terminalreporter.write_line(f"{len(results)} of these tests are the checks of `cs336 check`; {what}")
         for line in progress_lines(results, judged.root):
             terminalreporter.write_line(line)

@@ -69,6 +69,10 @@ def test_a_wrong_subject_exits_1_and_writes_json(
             "cs336: -k 'no_such_check' selects no check; `cs336 explain` lists their ids\n",
         ),
         (["check", "--json", "no/such/folder/x.json"], "cs336: --json no/such/folder/x.json: there is no folder"),
+        (
+            ["check", "--hint", "--no-diagnosis"],
+            "cs336: --hint says more on each named mistake, and --no-diagnosis names",
+        ),
         (["check", "--json", "."], "cs336: --json .: that is a folder; give the name of a file"),
         (["check", "--plots", __file__], f"cs336: --plots {__file__}: that is a file; give the name of a folder"),
     ],
@@ -81,6 +85,15 @@ def test_a_wrong_call_exits_2_with_one_line_on_standard_error(
     assert captured.err.startswith(line.removesuffix("\n"))
     assert len(captured.err.strip().splitlines()) == 1
     assert captured.out == ""
+
+
+def test_the_help_says_of_each_command_all_that_it_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cs336(monkeypatch, "--help") == 0
+    out = capsys.readouterr().out
+    assert "..." not in out.partition("Commands:")[2]
+    assert "which known mistake it is." in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

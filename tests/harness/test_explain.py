@@ -10,6 +10,7 @@ from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.defects import all_defects
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.verdict.explain import catalogue, explanation, hints, topic
+from cs336_harness.verdict.suite import select
 
 EPS_MISSING = all_defects()["norm-eps-missing"]
 
@@ -68,6 +69,18 @@ def test_a_known_mistake_is_explained_by_its_docstring() -> None:
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> None:
     with pytest.raises(CannotJudgeError, match=f"is called {name}; did you mean .*{near}"):
         topic(name)
+
+
+def test_a_name_means_to_explain_what_it_means_to_check() -> None:
+    lines = explanation("rmsnorm")
+    assert lines[0] == "components.rmsnorm  (required)"
+    bases = {check.id.partition("[")[0] for check in select("rmsnorm")}
+    listed = {line.strip().split()[0].rstrip(":") for line in lines if line.startswith("    ")}
+    assert listed == bases
+    assert any(
+        f"`uv run cs336 check -k rmsnorm` runs it and all others of this name, {len(select('rmsnorm'))} checks:" == line
+        for line in lines
+    )
 
 
 def test_a_title_is_the_whole_first_sentence() -> None:

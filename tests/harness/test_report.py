@@ -10,7 +10,7 @@ from cs336_harness.checks import all_checks
 from cs336_harness.contract import MODEL_ENTRY_POINTS
 from cs336_harness.subject.calling import Subject
 from cs336_harness.verdict.report import print_report, verdict_line
-from cs336_harness.verdict.suite import Result, Suite
+from cs336_harness.verdict.suite import Result, Suite, blockers
 
 
 def told(*results: Result, blockers: tuple[Result, ...] = (), verbose: bool = False) -> str:
@@ -47,7 +47,29 @@ def test_a_selection_that_is_all_blocked_shows_what_blocks_it() -> None:
     text = told(BLOCKED, blockers=(FAILED,))
     assert "✗ components.silu" in text
     assert "run_silu differs" in text
+    why = "-k does not select this check; it is shown because it fails and blocks 1 check that -k selects"
+    assert why in text
+    assert why not in told(FAILED, BLOCKED)
     assert verdict_line([BLOCKED]) == "1 of 1 required checks are blocked by one that fails and was not asked for"
+
+
+def test_what_blocks_advisory_checks_alone_is_not_shown() -> None:
+    advisory = next(check.id for check in all_checks().values() if check.advisory)
+    known = {"components.silu": FAILED}
+    assert blockers([result(advisory, "blocked", blocked_by="components.silu")], known) == []
+    assert blockers([BLOCKED], known) == [FAILED]
+
+
+def test_what_is_blocked_has_one_count() -> None:
+    advisory = next(check.id for check in all_checks().values() if check.advisory)
+    text = told(FAILED, BLOCKED, result(advisory, "blocked", blocked_by="components.silu"))
+    assert "1 of 2 required checks failed, 1 more are blocked by them" in text
+    assert "1 more check is blocked by this one" in text
+    assert "· 1 blocked" in text
+
+
+def test_the_table_has_nothing_that_a_learner_cannot_read() -> None:
+    assert "noise" not in told(FAILED, BLOCKED)
 
 
 def test_no_terminal_shows_the_marks_of_a_docstring() -> None:
@@ -63,3 +85,4 @@ def test_a_failure_says_what_is_wrong_before_the_numbers() -> None:
     text = told(suite.result(all_checks()["components.silu"]))
     assert "what is wrong: the activation is 1.5 × z sigmoid(z), must be z sigmoid(z)" in text
     assert text.index("what is wrong") < text.index("elements differ")
+    assert "see it for yourself, in the folder that holds adapters.py:" in text

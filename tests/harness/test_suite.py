@@ -119,6 +119,8 @@ def test_an_expression_that_is_none_is_refused_with_the_grammar(expression: str)
 def test_an_expression_that_selects_nothing_is_refused() -> None:
     with pytest.raises(CannotJudgeError, match=r"^-k 'nobody' selects no check; `cs336 explain` lists their ids$"):
         select("nobody")
+    with pytest.raises(CannotJudgeError, match=r"^-k 'rmsnrm and rope' selects no check; did you mean rmsnorm\?"):
+        select("rmsnrm and rope")
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import importlib
 import inspect
@@ -212,6 +213,17 @@ PLAIN = {
 def plain_check(entry_point: str) -> str:
     """The check that says first that an entry point cannot be called at all: the plainest one that calls it."""
     return PLAIN.get(entry_point, f"components.{entry_point.removeprefix('run_')}")
+
+
+def names_of_checks() -> set[str]:
+    """What checks are called, in full and without their group, and what tasks and groups are called."""
+    bases = {check_id.partition("[")[0] for check_id in all_checks()}
+    return {*bases, *(base.partition(".")[2] for base in bases), *TASKS, *GROUPS}
+
+
+def nearest(name: str, names: Iterable[str], alike: float = 0.5) -> list[str]:
+    """Up to three names that one may have meant; ``alike`` is how much of the letters they must share."""
+    return difflib.get_close_matches(name, sorted(names), n=3, cutoff=alike)
 
 
 def find(prefix: str) -> list[Check]:

@@ -61,6 +61,8 @@ def check(
     from cs336_harness.verdict import report
     from cs336_harness.verdict.suite import select
 
+    if hint and not diagnosis:
+        raise CannotJudgeError("--hint says more on each named mistake, and --no-diagnosis names none: leave one out")
     console = Console()
     if json is not None:
         require_writable_file("--json", json)

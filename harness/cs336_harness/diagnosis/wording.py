@@ -86,7 +86,12 @@ class Diagnosis:
         return lines
 
     def _code(self) -> list[str]:
-        return ["see it for yourself:", *(f"    {line}" for line in self.reproducer)] if self.reproducer else []
+        """The lines to paste, and the folder from which Python finds the module that they import."""
+        if not self.reproducer:
+            return []
+        imports = next((line.split()[1] for line in self.reproducer if line.startswith("from ")), "adapters")
+        file = f"{imports.replace('.', '/')}.py"
+        return [f"see it for yourself, in the folder that holds {file}:", *(f"    {line}" for line in self.reproducer)]
 
     def to_json(self) -> dict[str, Any]:
         """The shape of docs/DESIGN.md, "Outcomes and exit status", and what else is known."""

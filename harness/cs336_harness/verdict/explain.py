@@ -7,16 +7,16 @@ of the fault dictionary.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 
 from cs336_harness.checks import Check, all_checks
-from cs336_harness.checks.registry import GROUPS, TASKS
+from cs336_harness.checks.registry import TASKS, names_of_checks, nearest
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.defects import Defect, all_defects
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.verdict.progress import entry_points_of
+from cs336_harness.verdict.suite import select
 
 USUAL = re.compile(r"(?:Also |More |And )?[Uu]sually (?:broken|missed|more) by .*", re.DOTALL)
 """The last sentence or sentences of a check's docstring: what usually breaks it."""
@@ -59,9 +59,7 @@ def topic(name: str) -> Topic:
         return Topic(name, tuple(found))
     if name in all_defects():
         return Topic(name, defect=all_defects()[name])
-    known = {_base(check.id) for check in checks} | {_short(_base(check.id)) for check in checks}
-    known |= {*TASKS, *GROUPS, *ENTRY_POINTS, *all_defects()}
-    near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+    near = nearest(name, {*names_of_checks(), *ENTRY_POINTS, *all_defects()})
     raise CannotJudgeError(
         f"no check, task or known mistake is called {name}; "
         + (f"did you mean {' or '.join(near)}?" if near else "`cs336 explain` lists the checks")
@@ -69,14 +67,22 @@ def topic(name: str) -> Topic:
 
 
 def explanation(name: str) -> list[str]:
-    """Lines that explain a check, a known mistake, or list the checks of a task, group or entry point."""
+    """Lines that explain a check, a known mistake, or list the checks of a task, group or entry point.
+
+    Where a name is that of a check and of its task, what ``-k`` selects by it is listed too.
+    """
     found = topic(name)
     if found.defect is not None:
         return list(_explain_defect(found.defect))
-    if len(found.bases) == 1:
-        ((base, cases),) = found.bases.items()
-        return list(_explain_check(base, cases))
-    return list(_list_checks(found.checks))
+    if len(found.bases) > 1:
+        return list(_list_checks(found.checks))
+    ((base, cases),) = found.bases.items()
+    lines = list(_explain_check(base, cases))
+    if name in TASKS:
+        selected = select(name)
+        lines += ["", f"`uv run cs336 check -k {name}` runs it and all others of this name, {len(selected)} checks:"]
+        lines += [f"  {line}" for line in _list_checks(selected)]
+    return lines
 
 
 def catalogue() -> list[str]:

@@ -94,9 +94,8 @@ def print_report(
         console.print(_check_table(results))
     for result in (*blockers, *results):
         if result.outcome == "failed":
-            console.print(
-                failure_block(result, [other for other in results if other.blocked_by == result.check.id], hint)
-            )
+            blocked = [r for r in results if r.blocked_by == result.check.id and not r.check.advisory]
+            console.print(failure_block(result, blocked, hint, asked_for=result not in blockers))
     _print_advisories(console, results, in_full=verbose or not any(result.stops_exit_zero for result in results))
     _print_blank(console, results)
     _print_skipped(console, results)
@@ -119,10 +118,15 @@ def hidden_output_line(number: int) -> str | None:
 def counts_line(results: Sequence[Result]) -> Text:
     """How many checks came out each way, in marks."""
     text = Text()
-    for outcome, number in summary(results).items():
+    for outcome, number in _counted(results).items():
         if number:
             text.append(f"{MARKS[outcome]} {number}  ", STYLES[outcome])
     return text
+
+
+def _counted(results: Sequence[Result]) -> dict[str, int]:
+    """How many came out each way; an advisory that is blocked is none of those that must pass, and is not counted."""
+    return summary(result for result in results if not (result.check.advisory and result.outcome == "blocked"))
 
 
 def _task_table(results: Sequence[Result]) -> Table:
@@ -130,13 +134,10 @@ def _task_table(results: Sequence[Result]) -> Table:
     table.add_column("task")
     table.add_column("handout", justify="right")
     table.add_column("checks")
-    table.add_column("largest error", justify="right")
     for task, section in TASKS.items():
         own = [result for result in results if result.check.task == task]
         if own:
-            errors = [r.error_in_noise for r in own if r.error_in_noise is not None and r.outcome == "passed"]
-            largest = f"{max(errors):.2g} × noise" if errors else ""
-            table.add_row(task, section, counts_line(own), Text(largest, "dim"))
+            table.add_row(task, section, counts_line(own))
     return table
 
 
@@ -148,17 +149,22 @@ def _check_table(results: Sequence[Result]) -> RenderableType:
     return Padding(table, (1, 0, 0, 0))
 
 
-def failure_block(result: Result, blocked: Sequence[Result] = (), hint: bool = False) -> RenderableType:
+def failure_block(
+    result: Result, blocked: Sequence[Result] = (), hint: bool = False, *, asked_for: bool = True
+) -> RenderableType:
     """One failure in full: what is wrong, where, how to see it; then the numbers, and how many checks it blocks.
 
-    Where a known mistake or a reading explains the numbers, its words come before them.
+    Where a known mistake or a reading explains the numbers, its words come before them. Of one that was not asked for
+    the first line says why it is shown.
     """
     diagnosis, numbers = _diagnosis_block(result, hint), _numbers_block(result)
     says_what = result.diagnosis is not None and result.diagnosis.says_what
     title = result.check.title.replace("``", "")
     heading = Text.assemble(("✗ ", "bold red"), (result.check.id, "bold"), ("  ", ""), (title, "dim"))
-    parts = [heading, *(diagnosis + numbers if says_what else numbers + diagnosis)]
-    if blocked:
+    that = f"it is shown because it fails and blocks {_checks(len(blocked))} that -k selects"
+    shown = [] if asked_for else [Padding(Text(f"-k does not select this check; {that}", "dim"), (0, 0, 0, 2))]
+    parts = [heading, *shown, *(diagnosis + numbers if says_what else numbers + diagnosis)]
+    if blocked and asked_for:
         parts.append(Padding(Text(_blocked_line(blocked), "dim"), (0, 0, 0, 2)))
     return Padding(Group(*parts), (1, 0, 0, 0))
 
@@ -177,6 +183,10 @@ def _numbers_block(result: Result) -> list[RenderableType]:
     if result.failure is not None:
         block += [Padding(Text(line), (0, 0, 0, 4)) for line in result.failure.evidence.details]
     return block
+
+
+def _checks(number: int) -> str:
+    return "1 check" if number == 1 else f"{number} checks"
 
 
 def _blocked_line(blocked: Sequence[Result]) -> str:
@@ -245,7 +255,7 @@ def _summary_line(results: Sequence[Result], seconds: float, missing: str | None
         line.append(f"{verdict_line(results)}\n", "bold red" if wrong else "bold green")
     if missing is not None:
         line.append(f"{missing}\n", "bold red")
-    for outcome, number in summary(results).items():
+    for outcome, number in _counted(results).items():
         if number:
             line.append(f"{MARKS[outcome]} {number} {outcome}  ", STYLES[outcome])
     return line.append(f"in {seconds:.1f} s", "dim")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
-from cs336_harness.checks.registry import asked_first, plain_check
+from cs336_harness.checks.registry import asked_first, names_of_checks, nearest, plain_check
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.environment_faults import environment_fault, is_own_name
 from cs336_harness.subject.failures import (
@@ -414,10 +414,12 @@ def _is_failed_import(error: BaseException | None, root: Path | None) -> bool:
 
 
 def blockers(asked: Iterable[Result], known: Mapping[str, Result]) -> list[Result]:
-    """Failures of checks that were not asked for and block one that was; ``known`` are all results, by id."""
+    """Failures of checks that were not asked for and block a required one that was; ``known`` are all results, by
+    id."""
     asked = list(asked)
     own = {result.check.id for result in asked}
-    blocking = dict.fromkeys(result.blocked_by for result in asked if result.blocked_by is not None)
+    required = [result for result in asked if not result.check.advisory]
+    blocking = dict.fromkeys(result.blocked_by for result in required if result.blocked_by is not None)
     return [known[name] for name in blocking if name not in own and name in known]
 
 
@@ -439,8 +441,18 @@ def select(expression: str | None) -> list[Check]:
     any_of = _alternatives(expression)
     chosen = [check for check in checks if _matches(any_of, f"{check.id} {check.task}".lower())]
     if not chosen:
-        raise CannotJudgeError(f"-k {expression!r} selects no check; `cs336 explain` lists their ids")
+        raise CannotJudgeError(
+            f"-k {expression!r} selects no check; {_nearest_to(any_of)}`cs336 explain` lists their ids"
+        )
     return chosen
+
+
+def _nearest_to(any_of: list[list[tuple[str, bool]]]) -> str:
+    """The names that come nearest to the words which no check has, as a question."""
+    texts = [f"{check.id} {check.task}".lower() for check in all_checks().values()]
+    unknown = [word for all_of in any_of for word, _ in all_of if not any(word in text for text in texts)]
+    near = dict.fromkeys(name for word in unknown for name in nearest(word, names_of_checks(), alike=0.75))
+    return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def _alternatives(expression: str) -> list[list[tuple[str, bool]]]:

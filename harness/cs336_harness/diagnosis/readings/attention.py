@@ -127,6 +127,12 @@ def mask_reading(read: Tensor, mask: Tensor, scores: Tensor, least: float = SEEN
     )
 
 
+MASK_LEGEND = (
+    "rows: queries; columns: keys; ■ the query sees the key, as it must; · it does not, as it must not",
+    "X it sees the key, though it must not; o it does not see it, though it must",
+)
+
+
 def picture(seen: Tensor, mask: Tensor) -> tuple[str, ...]:
     """Queries down, keys across: (Q, K) twice. Only what is wrong makes lines."""
     signs = {(True, True): "■", (False, False): "·", (True, False): "X", (False, True): "o"}
@@ -136,7 +142,7 @@ def picture(seen: Tensor, mask: Tensor) -> tuple[str, ...]:
         for query in range(len(mask))
         if bool((seen[query] != mask[query]).any())
     ]
-    return (*rows[:6], "■ seen   · hidden   X leak   o missing")
+    return (*rows[:6], *MASK_LEGEND)
 
 
 def score_reading(
