@@ -96,7 +96,7 @@ class Server:
 
     def _answer(self, ask: str, seed: int, arguments: dict[str, Any]) -> dict[str, Any]:
         operation: Callable[..., Any] = getattr(self, f"_{ask}")
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # there is no GPU, and asking for one takes longer than most answers
         answer: dict[str, Any] = {}
         try:
             answer["result"] = self._portable(operation(**arguments, answer=answer))

@@ -50,6 +50,17 @@ def test_plain_values_and_tensors_come_out_as_they_went_in() -> None:
     assert back["text"] == "é\n"
 
 
+def test_every_dtype_and_layout_of_a_plain_tensor_comes_out_as_it_went_in() -> None:
+    complex_numbers = torch.randn(3, 4, dtype=torch.complex64)
+    tensors = [torch.arange(24).view(2, 3, 4).to(dtype) for dtype in frames.DTYPES.values()]
+    tensors += [each.mT[..., 1:] for each in tensors]  # not contiguous, not at the start of its memory
+    tensors += [torch.tensor(2.5), torch.ones(2).expand(3, 2), complex_numbers.conj().imag, torch.empty(0, 3)]
+    tensors += [torch.nn.Parameter(torch.ones(2))]
+    for given, back in zip(tensors, through({"all": tensors})["all"], strict=True):
+        assert back.dtype == given.dtype
+        assert torch.equal(back, given)
+
+
 class Lying(torch.Tensor):
     pass
 
