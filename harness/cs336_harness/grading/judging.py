@@ -22,6 +22,7 @@ from cs336_harness.grading.intake import Refused
 from cs336_harness.grading.isolated import asked
 from cs336_harness.grading.processes import ForkServer, open_remote
 from cs336_harness.grading.remote import RemoteSubject, WorkerLost
+from cs336_harness.grading.rubric import NOT_JUDGED
 from cs336_harness.reference.hidden_inputs import hidden_by
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.text import clean
@@ -29,7 +30,6 @@ from cs336_harness.subject.time_limit import TimeUp
 from cs336_harness.verdict.suite import Result, Suite
 
 State = Literal["judged", "crashed", "timed out", "not loadable", "refused"]
-NOT_JUDGED = "not judged"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,12 +13,17 @@ from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS
 from cs336_harness.subject.failures import CannotJudgeError
 
 TASK_POINTS = 10.0
+NOT_JUDGED = "not judged"
+"""The outcome of a check that was to be asked and was not: its submission ended before."""
+
 VISIBLE = ("score", "tasks", "checks", "diagnosis", "hints", "writeup")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rubric:
     """Points of each task, shared out evenly among its required checks; points of single checks beside them.
+
+    What a check earns is in :func:`earning`: passing alone is not enough.
 
     ``late_per_day`` is the part of the score that one day takes, down to ``late_least`` of it. ``visible`` is what a
     student's report shows.
@@ -45,23 +50,29 @@ class Rubric:
     def score(self, checks: Sequence[Mapping[str, Any]], writeup: Mapping[str, Any] | None, days: float) -> float:
         """The points of a record's checks: only what was asked and passed counts, whatever kept the rest from it."""
         total = sum(task["points"] for task in self.by_task(checks).values())
+        earned = earning(checks)
         for prefix, points in self.checks.items():
-            wanted = {item.id for item in find(prefix)}
-            total += points * _part([each for each in checks if each["id"] in wanted])
+            wanted = {item.id for item in find(prefix)} & {each["id"] for each in checks}
+            total += points * len(wanted & earned) / max(1, len(wanted))
         if writeup is not None and writeup.get("asked"):
             total += self.writeup * writeup["right"] / writeup["asked"]
         return round(total * max(self.late_least, 1 - self.late_per_day * max(0.0, days)), 4)
 
     def by_task(self, checks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """For each task: required checks, how many passed, points, and the most that they could be."""
-        tasks = {}
+        """For each task: required checks, how many were judged and how many count, points, and the most they could be.
+
+        Nothing counts in a task of which nothing was judged; one that was not asked about has no required checks.
+        """
+        tasks, earned = {}, earning(checks)
         for task in self.counted:
             required = [each for each in checks if each["task"] == task and not each["advisory"]]
+            passed = sum(each["id"] in earned for each in required)
             most = self.tasks.get(task, 0.0) if required else 0.0
             tasks[task] = {
                 "required": len(required),
-                "passed": sum(each["outcome"] == "passed" for each in required),
-                "points": round(most * _part(required), 4),
+                "judged": sum(each["outcome"] != NOT_JUDGED for each in required),
+                "passed": passed,
+                "points": round(most * passed / max(1, len(required)), 4),
                 "max_points": most,
             }
         return tasks
@@ -71,8 +82,40 @@ def _asked_of_all() -> list[str]:
     return [task for task in TASKS if task not in OPTIONAL_TASKS]
 
 
-def _part(required: Sequence[Mapping[str, Any]]) -> float:
-    return sum(each["outcome"] == "passed" for each in required) / len(required) if required else 0.0
+MODEL_BUILDS = "configuration.model_builds"
+"""What shows that a decoder is built at all: whatever else is asked of one is worth nothing without it."""
+
+
+COMPARING = ("components", "assembly", "slow_oracle")
+"""The groups of checks that compare one entry point with the reference."""
+
+
+def earning(checks: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """The ids of the checks that earn points: they passed, and so did one that shows that what they call works.
+
+    A function that raises leaves its arguments alone, and one that returns zeros shows no later token: that earns
+    nothing. An entry point works when it passes a snapshot, or another comparison with the reference that takes
+    arithmetic, which never comes out without any rounding; a model, when it builds. Where none of these were asked,
+    every check that passed earns.
+    """
+    known, outcomes = all_checks(), {each["id"]: each["outcome"] for each in checks}
+    compared: set[str] = set()
+    right: set[str] = set()
+    for each in checks:
+        item, error = known[each["id"]], each["error_in_noise"]
+        if item.snapshot is not None or (item.group in COMPARING and error):
+            compared.update(item.needs)
+            right.update(item.needs if each["outcome"] == "passed" else ())
+    if MODEL_BUILDS in outcomes:
+        needed = known[MODEL_BUILDS].needs
+        compared.update(needed)
+        (right.update if outcomes[MODEL_BUILDS] == "passed" else right.difference_update)(needed)
+    useless = compared - right
+    return frozenset(
+        check_id
+        for check_id, outcome in outcomes.items()
+        if outcome == "passed" and not useless & set(known[check_id].needs)
+    )
 
 
 def read(path: Path) -> Rubric:

@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 from attacks import RIGHT, WRONG
 
+from cs336_harness.checks import find
+from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.grading import batch, exports, intake, pages, sandbox
 from cs336_harness.grading.batch import Settings
+from cs336_harness.grading.judging import Job, judge
+from cs336_harness.grading.records import scored
 from cs336_harness.grading.rubric import Rubric, read
 from cs336_harness.subject.failures import CannotJudgeError
 
@@ -95,6 +99,53 @@ def test_full_marks_are_for_everything_passed(out: Path) -> None:
     assert not bob["passed"]
     assert bob["score"] < bob["max_score"]
     assert bob["tasks"]["linear"]["points"] == 0
+
+
+def defined(body: str) -> str:
+    """Every entry point of a decoder with one body, in which ``given`` are the arguments by name."""
+    points = [name for name in ENTRY_POINTS if name.startswith("run_") and "in_pieces" not in name]
+    lines = ["import torch"]
+    for name in points:
+        arguments = ENTRY_POINTS[name].arguments
+        lines.append(f"def {name}({', '.join(arguments)}):\n    given = dict(locals())\n    {body}")
+    return "\n".join(lines)
+
+
+WORTHLESS = {
+    "raises": "raise ValueError('not today')",
+    "returns nothing": "return None",
+    "returns its input": "return next((v for v in given.values() if isinstance(v, torch.Tensor) and v.ndim > 1), None)",
+    "returns zeros": (
+        "ids = given.get('token_ids', given.get('in_indices'))\n"
+        "    x = given.get('in_features', given.get('V', given.get('in_query_or_key', ids)))\n"
+        "    last = given.get('d_out') or (given['vocab_size' if 'in_indices' in given else 'd_model'], )[0]"
+        " if ids is not None or 'd_out' in given else x.shape[-1]\n"
+        "    return torch.zeros(*x.shape[: x.ndim if x is ids else -1], last)"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", WORTHLESS.values(), ids=WORTHLESS)
+def test_a_submission_in_which_nothing_works_gets_nothing(body: str, tmp_path: Path) -> None:
+    (tmp_path / "adapters.py").write_text(defined(body))
+    record = scored(judge(Job("nobody", str(tmp_path), "a secret", diagnose=False)), Rubric(), 0.0)
+    assert record["state"] == "judged"
+    assert (record["score"], record["max_score"]) == (0, 110)
+
+
+def test_part_of_an_entry_point_that_is_right_is_worth_a_part(tmp_path: Path) -> None:
+    always_the_same_theta = (
+        "import torch\n\n\n"
+        "def run_rope(d_k, theta, max_seq_len, in_query_or_key, token_positions):\n"
+        "    angles = token_positions[..., None] * 10000.0 ** (-torch.arange(0, d_k, 2) / d_k)\n"
+        "    even, odd = in_query_or_key[..., ::2], in_query_or_key[..., 1::2]\n"
+        "    turned = even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos()\n"
+        "    return torch.stack(turned, -1).flatten(-2)\n"
+    )
+    (tmp_path / "adapters.py").write_text(always_the_same_theta)
+    rope = tuple(check.id for check in find("components") if check.task == "rope")
+    record = scored(judge(Job("ann", str(tmp_path), "a secret", checks=rope, diagnose=False)), Rubric(), 0.0)
+    assert 0 < record["score"] < record["max_score"] == 10
 
 
 def test_the_table_has_a_row_for_each_and_no_formula(out: Path) -> None:
