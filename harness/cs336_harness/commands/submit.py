@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+MOST_SHOWN = 20
+"""How many failures are listed."""
+
 
 def submit(
     path: Annotated[Path, typer.Argument(help="Your repository.", exists=True, file_okay=False)] = Path("."),
@@ -43,20 +46,27 @@ def _verdict(packed: Path) -> tuple[bool, list[str]]:
     import secrets
 
     from cs336_harness.grading.judging import Job, judge
-    from cs336_harness.grading.records import scored
+    from cs336_harness.grading.records import failures, scored, waiting
     from cs336_harness.grading.rubric import Rubric
+    from cs336_harness.verdict.report import MARKS
 
     record = scored(judge(Job("your work", str(packed), secrets.token_hex(8), unsafe=True)), Rubric(), 0.0)
     if record["state"] != "judged":
         return False, [f"what was packed is {record['state']}: {record['reason']}"]
-    tasks = record["tasks"]
-    done = [name for name, task in tasks.items() if task["passed"] == task["required"]]
-    lines = [f"judged from the zip, by itself: required checks passed in {len(done)} of {len(tasks)} tasks"]
+    done = [name for name, task in record["tasks"].items() if task["passed"] == task["required"]]
+    lines = [
+        f"judged from the zip, by itself: all required checks passed in {len(done)} of {len(record['tasks'])} tasks"
+    ]
+    failed = failures(record)
+    for each in failed[:MOST_SHOWN]:
+        more = f" ({len(each.blocked)} more wait for it)" if each.blocked else ""
+        lines.append(f"  {MARKS['failed']} {each.check['id']}: {' '.join(each.check['message'].split())}{more}")
+    if len(failed) > MOST_SHOWN:
+        lines.append(f"  and {len(failed) - MOST_SHOWN} more")
     lines += [
-        f"  ✗ {each['id']}: {each['outcome']}; {' '.join(each['message'].split())}"
-        for each in record["checks"]
-        if each["required"] and each["outcome"] in ("failed", "blank", "skipped")
-    ][:20]
+        f"  {MARKS['blank']} {reason} ({number} check{'s wait' if number > 1 else ' waits'})"
+        for reason, number in waiting(record).items()
+    ]
     written = record["writeup"]
     if written is not None and not written["passed"]:
         lines.append(f"  ✗ {written['right']} of {written['asked']} written answers are right; see `cs336 writeup`")

@@ -30,7 +30,8 @@ class Packed:
 
     def lines(self) -> Iterator[str]:
         """For a person."""
-        yield f"packed {len(self.files)} files into {self.zip}: {', '.join(self._heads())}"
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
+        yield f"packed {files} into {self.zip}: {', '.join(self._heads())}"
         if self.left_out:
             yield f"left out, above {LARGEST >> 20} MB: {', '.join(self.left_out)}"
         yield from (f"missing: {each}" for each in self.missing)

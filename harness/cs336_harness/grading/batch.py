@@ -18,7 +18,7 @@ from cs336_harness.checks import all_checks
 from cs336_harness.grading import intake
 from cs336_harness.grading.intake import Submission
 from cs336_harness.grading.judging import Job, judge, versions
-from cs336_harness.grading.records import BATCH, Folder, read_json, scored, write_json
+from cs336_harness.grading.records import BATCH, Folder, scored, write_json
 from cs336_harness.grading.rubric import Rubric
 from cs336_harness.subject.failures import CannotJudgeError
 
@@ -46,6 +46,7 @@ def grade(found: Sequence[Submission], out: Path, settings: Settings, done: Done
     """Grades submissions into a folder; their records by name. ``done`` is told of each as it is there."""
     folder = Folder(out)
     folder.open()
+    _require_same_batch(folder, found, settings)
     secret = _secret(folder, settings)
     jobs = [
         Job(
@@ -78,12 +79,36 @@ def grade(found: Sequence[Submission], out: Path, settings: Settings, done: Done
     return finished
 
 
+def _require_same_batch(folder: Folder, found: Sequence[Submission], settings: Settings) -> None:
+    """:class:`CannotJudgeError` where the folder holds grades that this run would write over and not give again."""
+    before = folder.batch()
+    if before is None:
+        return
+    asked = None if settings.checks is None else list(settings.checks)
+    if before.get("checks") != asked:
+        held, now = (f"{len(each)} checks" if each else "all checks" for each in (before.get("checks"), asked))
+        raise CannotJudgeError(
+            f"--out {folder.path} holds grades for {held}, and this run asks for {now}; give another folder"
+        )
+    if settings.resume and settings.secret not in (None, before.get("secret")):
+        raise CannotJudgeError(
+            f"--out {folder.path} holds grades of another secret; give another folder, or --no-resume to replace them"
+        )
+    others = sorted(folder.names() - {each.name for each in found})
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise CannotJudgeError(
+            f"--out {folder.path} holds grades of submissions that are not here ({others[0]}{more});"
+            f" give another folder, or move their files away from {folder.path / 'records'}"
+        )
+
+
 def _secret(folder: Folder, settings: Settings) -> str:
     """The secret of the batch, kept in its folder for later proof."""
-    before = read_json(folder.path / BATCH)
-    kept = before.get("secret") if isinstance(before, dict) and settings.resume else None
+    kept = (folder.batch() or {}).get("secret") if settings.resume else None
     secret = settings.secret or (kept if isinstance(kept, str) else None) or secrets.token_hex(16)
-    write_json(folder.path / BATCH, {"secret": secret, "versions": versions(), "unsafe": settings.unsafe})
+    told = {"secret": secret, "checks": settings.checks, "versions": versions(), "unsafe": settings.unsafe}
+    write_json(folder.path / BATCH, told)
     return secret
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cs336_harness.grading.records import write_json
+from cs336_harness.grading.records import failures, waiting, write_json
 from cs336_harness.grading.rubric import Rubric
 
 HIDDEN_INPUTS = "Every check draws its inputs anew for each batch."
@@ -58,12 +59,21 @@ def classroom(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told(record: Mapping[str, Any], task: str) -> str:
-    """What is wrong in one task, a line for each check."""
+    """What is wrong in one task, a line for each failure and for each entry point that is not written."""
     lines = [
-        f"{each['id']}: {each['outcome']}; {each['message']}"
-        for each in record["checks"]
-        if each["task"] == task and each["required"] and each["outcome"] not in ("passed", "blocked", "not judged")
+        f"{each.check['id']}: {each.check['message']}"
+        + (f" ({len(each.blocked)} more wait for it)" if each.blocked else "")
+        for each in failures(record)
+        if each.check["task"] == task
     ]
+    lines += [f"{reason} (checks that wait: {number})" for reason, number in waiting(record, task).items()]
+    held_up = Counter(
+        each["blocked_by"]
+        for each in record["checks"]
+        if each["task"] == task and each["required"] and each["blocked_by"]
+    )
+    own = {each["id"] for each in record["checks"] if each["task"] == task}
+    lines += [f"waits for {first} (checks: {number})" for first, number in held_up.items() if first not in own]
     return "\n".join(lines)
 
 

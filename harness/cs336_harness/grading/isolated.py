@@ -42,6 +42,8 @@ class IsolatedTrial:
                 self._subject = open_remote(server, target, seconds=timeout)
             except TimeUp:
                 raise CannotJudgeError(f"importing {file} did not end in {timeout:g} s") from None
+            except WorkerLost as lost:
+                raise CannotJudgeError(f"while {file} was imported, {lost}") from None
             except CannotJudgeError as error:
                 raise type(error)(str(error).replace(str(inside), str(path))) from None
             opened.callback(self._subject.close)

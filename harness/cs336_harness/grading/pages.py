@@ -6,6 +6,7 @@ Every text in them is somebody else's: templates escape all of it, and no page l
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import jinja2
 
-from cs336_harness.grading.records import grades, write_whole
+from cs336_harness.grading.records import failures, grades, waiting, write_whole
 from cs336_harness.grading.rubric import Rubric
 
 COMMONEST = 10
@@ -40,12 +41,13 @@ def _templates(*, escape: bool) -> jinja2.Environment:
     environment.filters["points"] = lambda value: f"{value:.4g}"
     environment.filters["words"] = lambda text: text.replace("_", " ")
     environment.filters["inline"] = _inline
+    environment.filters["code"] = lambda text: "\n".join(f"    {line}" for line in text.splitlines())
     return environment
 
 
 def _inline(text: str) -> str:
-    """A text that Markdown shows as it is, in one line."""
-    return "".join(f"\\{each}" if each in "\\`*_{}[]<>#|!~" else each for each in " ".join(text.split()))
+    """A text that Markdown shows as it is, in one line. An underscore inside of a word means nothing to it."""
+    return re.sub(r"[\\`*{}\[\]<>#|!~]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))
 
 
 def mistakes(records: Sequence[Mapping[str, Any]]) -> list[Mistake]:
@@ -72,14 +74,14 @@ def write(out: Path, records: Sequence[Mapping[str, Any]], rubric: Rubric) -> No
     )
     write_whole(out / "index.html", shown)
     for record in records:
-        values = {"record": record, "visible": rubric.visible, "failed": _told(record)}
+        values = {
+            "record": record,
+            "visible": rubric.visible,
+            "failures": failures(record),
+            "waiting": waiting(record),
+        }
         write_whole(out / "reports" / f"{record['name']}.html", page.get_template("student.html").render(values))
         write_whole(out / "reports" / f"{record['name']}.md", plain.get_template("student.md").render(values))
-
-
-def _told(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The checks that a student is told of: what failed, not what only waits for it."""
-    return [each for each in record["checks"] if each["required"] and each["outcome"] in ("failed", "blank", "skipped")]
 
 
 def _states(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:

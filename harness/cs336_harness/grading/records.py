@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cs336_harness.grading.rubric import Rubric
+from cs336_harness.grading.rubric import NOT_JUDGED, Rubric
 from cs336_harness.subject.failures import CannotJudgeError
 
 BATCH = "batch.json"
@@ -65,6 +67,15 @@ class Folder:
         except OSError as error:
             raise CannotJudgeError(f"--out {self.path} cannot be written: {error.strerror}") from None
 
+    def batch(self) -> dict[str, Any] | None:
+        """What is kept of the batch that the folder holds; None when there is none."""
+        value = read_json(self.path / BATCH)
+        return value if isinstance(value, dict) else None
+
+    def names(self) -> set[str]:
+        """The names of the submissions that have a record."""
+        return {path.stem for path in (self.path / "records").glob("*.json") if self.record(path.stem) is not None}
+
     def record_path(self, name: str) -> Path:
         """Where the record of a submission lies."""
         return self.path / "records" / f"{name}.json"
@@ -94,6 +105,33 @@ def scored(record: Mapping[str, Any], rubric: Rubric, days_late: float) -> dict[
     return {**first, **{key: value for key, value in record.items() if key not in first}}
 
 
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A check that failed, and the ids of those that only wait for it."""
+
+    check: Mapping[str, Any]
+    blocked: tuple[str, ...]
+
+
+def failures(record: Mapping[str, Any]) -> list[Failure]:
+    """The required checks that failed, in the order of the run."""
+    required = [each for each in record["checks"] if each["required"]]
+    return [
+        Failure(check, tuple(each["id"] for each in required if each["blocked_by"] == check["id"]))
+        for check in required
+        if check["outcome"] == "failed"
+    ]
+
+
+def waiting(record: Mapping[str, Any], task: str | None = None) -> dict[str, int]:
+    """Why required checks, of one task or of all, found nothing to ask: what is blank or absent, with how many wait."""
+    return Counter(
+        each["message"]
+        for each in record["checks"]
+        if each["required"] and each["outcome"] in ("blank", "skipped") and task in (None, each["task"])
+    )
+
+
 def grades(records: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
     """The grades as CSV: a row for each submission, points by task."""
     text = io.StringIO()
@@ -109,12 +147,19 @@ def grades(records: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
                 record["score"],
                 record["max_score"],
                 record["days_late"],
-                *(record["tasks"][task]["points"] for task in tasks),
+                *(_points(record["tasks"][task]) for task in tasks),
                 f"{writeup['right']}/{writeup['asked']}" if writeup else "",
                 " ".join(mistake["name"] for mistake in record["diagnosis"]),
             ]
         )
     return text.getvalue()
+
+
+def _points(task: Mapping[str, Any]) -> float | str:
+    """What a cell says of a task: points where something of it was judged, nothing where nothing was asked."""
+    if not task["required"]:
+        return ""
+    return task["points"] if task["judged"] else NOT_JUDGED
 
 
 def _cell(text: str) -> str:

@@ -246,6 +246,61 @@ def test_a_folder_that_holds_other_files_is_left_alone(students: Path, tmp_path:
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
 
+def test_grades_that_would_not_come_again_are_not_written_over(students: Path, out: Path, tmp_path: Path) -> None:
+    before = (out / "grades.csv").read_bytes()
+    (tmp_path / "zoe").mkdir()
+    for folder, settings, said in (
+        (students, {"checks": CHECKS[:1]}, "holds grades for 3 checks, and this run asks for 1 checks"),
+        (students, {"checks": None, "resume": False}, "and this run asks for all checks"),
+        (students, {"secret": "another"}, "of another secret"),
+        (tmp_path, {}, "submissions that are not here"),
+    ):
+        with pytest.raises(CannotJudgeError, match=said):
+            graded(folder, out, **settings)
+    assert (out / "grades.csv").read_bytes() == before
+
+
+def test_what_was_not_asked_is_empty_and_what_could_not_be_judged_is_said(out: Path) -> None:
+    rows = {row["name"]: row for row in csv.DictReader((out / "grades.csv").open())}
+    assert [rows[name]["linear"] for name in ("ann", "bob", "'_cmd__")] == ["10.0", "0.0", "not judged"]
+    assert {row["rope"] for row in rows.values()} == {""}
+    assert "rope" not in (out / "reports" / "ann.md").read_text()
+
+
+STORY = """\
+def run_linear(d_in, d_out, weights, in_features):
+    return in_features @ weights.T * 1.01
+
+def run_rmsnorm(d_model, eps, weights, in_features):
+    return in_features * in_features.square().mean(-1, keepdim=True).rsqrt() * weights
+
+def run_silu(in_features):
+    raise NotImplementedError
+"""
+
+
+def test_a_student_reads_what_is_wrong_where_and_what_waits(tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "ann.py").write_text(STORY)
+    checks = tuple(item.id for name in ("linear", "rmsnorm", "silu") for item in find("components") if name in item.id)
+    (record,), _ = graded(tmp_path / "class", tmp_path / "out", checks=checks)
+    for kind in ("html", "md"):
+        text = (tmp_path / "out" / "reports" / f"ann.{kind}").read_text()
+        for said in (
+            "norm-eps-missing",
+            "Where:",
+            "from adapters import run_rmsnorm",
+            "elements differ",
+            "for this one: ",
+            "run_silu is blank",
+        ):
+            assert said in text, (kind, said)
+        assert text.count("run_silu is blank") == 1
+    told = {each["name"]: each["output"] for each in exports.gradescope(record, Rubric())["tests"]}
+    assert "more wait for it" in told["linear"]
+    assert told["positionwise feedforward"].count("run_silu is blank") == 1
+
+
 def test_one_submission_is_no_class(students: Path) -> None:
     with pytest.raises(CannotJudgeError, match="is one submission"):
         intake.submissions(students / "ann")
