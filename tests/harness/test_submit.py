@@ -1,5 +1,7 @@
 """`cs336 submit` packs what is to be handed in, and nothing else, and says what is missing."""
 
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -69,3 +71,19 @@ def test_a_file_that_is_no_zip_is_not_written_over(repository: Path, tmp_path: P
     with pytest.raises(CannotJudgeError, match="is there and no zip"):
         pack(repository, tmp_path / "thesis")
     assert (tmp_path / "thesis").read_text() == "years"
+
+
+@pytest.mark.slow
+def test_failures_come_first_and_each_blank_entry_point_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "adapters.py").write_text(
+        "def run_silu(in_features):\n    raise NotImplementedError\n\n\n"
+        "def run_linear(d_in, d_out, weights, in_features):\n    return in_features @ weights.T * 2\n"
+    )
+    command = [sys.executable, "-c", "from cs336_harness.cli import main; main()", "submit"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["packed 1 file into submission.zip: adapters.py", "missing: WRITEUP.md, the written answer"]
+    assert any(line.startswith("  ✗ components.linear: run_linear differs") for line in lines)
+    (blank,) = (line for line in lines if "run_silu" in line)
+    assert blank.startswith("  ○ run_silu is blank")

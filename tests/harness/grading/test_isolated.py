@@ -61,3 +61,9 @@ def test_what_does_not_load_is_one_line_that_names_the_folder(tmp_path: Path) ->
     with pytest.raises(CannotJudgeError, match="nothing_of_that_name") as error:
         isolated(tmp_path)
     assert "cs336-submission" not in str(error.value)
+
+
+def test_a_process_that_ends_at_import_is_one_line_that_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "adapters.py").write_text("import os; os._exit(3)")
+    with pytest.raises(CannotJudgeError, match=r"adapters\.py was imported, its process ended .* exit status 3"):
+        isolated(tmp_path)
