@@ -25,7 +25,11 @@ from cs336_harness.subject.failures import CannotJudgeError
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a batch is graded. ``secret``: None for one that is drawn, or that of the batch that is resumed."""
+    """How a batch is graded.
+
+    ``secret``: None for one that is drawn, or that of the batch that is resumed. ``checks``: None for what the rubric
+    gives points for.
+    """
 
     rubric: Rubric = dataclasses.field(default_factory=Rubric)
     jobs: int = 1
@@ -37,6 +41,11 @@ class Settings:
     all_seconds: float = 300.0
     cluster: str | None = None
     checks: tuple[str, ...] | None = None
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The ids of the checks that every submission is asked."""
+        return self.rubric.asked if self.checks is None else self.checks
 
 
 Done = Callable[[str, dict[str, Any]], None]
@@ -56,7 +65,7 @@ def grade(found: Sequence[Submission], out: Path, settings: Settings, done: Done
             settings.seconds,
             settings.all_seconds,
             settings.unsafe,
-            settings.checks,
+            settings.asked,
         )
         for each in found
     ]
@@ -84,11 +93,11 @@ def _require_same_batch(folder: Folder, found: Sequence[Submission], settings: S
     before = folder.batch()
     if before is None:
         return
-    asked = None if settings.checks is None else list(settings.checks)
-    if before.get("checks") != asked:
-        held, now = (f"{len(each)} checks" if each else "all checks" for each in (before.get("checks"), asked))
+    lost = set(before.get("checks") or ()) - set(settings.asked)
+    if lost:
+        checks = f"{len(lost)} checks" if len(lost) > 1 else f"{lost.pop()}"
         raise CannotJudgeError(
-            f"--out {folder.path} holds grades for {held}, and this run asks for {now}; give another folder"
+            f"--out {folder.path} holds grades for {checks} that this run does not ask; give another folder"
         )
     if settings.resume and settings.secret not in (None, before.get("secret")):
         raise CannotJudgeError(
@@ -107,7 +116,7 @@ def _secret(folder: Folder, settings: Settings) -> str:
     """The secret of the batch, kept in its folder for later proof."""
     kept = (folder.batch() or {}).get("secret") if settings.resume else None
     secret = settings.secret or (kept if isinstance(kept, str) else None) or secrets.token_hex(16)
-    told = {"secret": secret, "checks": settings.checks, "versions": versions(), "unsafe": settings.unsafe}
+    told = {"secret": secret, "checks": settings.asked, "versions": versions(), "unsafe": settings.unsafe}
     write_json(folder.path / BATCH, told)
     return secret
 

@@ -41,6 +41,16 @@ class Rubric:
         """The tasks that are graded: every one of the handout, and an optional one that the rubric names."""
         return tuple(task for task in TASKS if task not in OPTIONAL_TASKS or task in self.tasks)
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The ids of the checks that can earn points, in the order they run: an advisory one only where it is named."""
+        named = {item.id for prefix in self.checks for item in find(prefix)}
+        return tuple(
+            item.id
+            for item in all_checks().values()
+            if item.id in named or (not item.advisory and item.task in self.counted)
+        )
+
     def max_score(self, checks: Sequence[Mapping[str, Any]]) -> float:
         """Full marks for a record of these checks: what was not to be asked is worth nothing."""
         most = sum(task["max_points"] for task in self.by_task(checks).values()) + self.writeup

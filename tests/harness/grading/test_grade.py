@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from attacks import RIGHT, WRONG
 
-from cs336_harness.checks import find
+from cs336_harness.checks import all_checks, find
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.grading import batch, exports, intake, pages, sandbox
 from cs336_harness.grading.batch import Settings
@@ -250,14 +250,23 @@ def test_grades_that_would_not_come_again_are_not_written_over(students: Path, o
     before = (out / "grades.csv").read_bytes()
     (tmp_path / "zoe").mkdir()
     for folder, settings, said in (
-        (students, {"checks": CHECKS[:1]}, "holds grades for 3 checks, and this run asks for 1 checks"),
-        (students, {"checks": None, "resume": False}, "and this run asks for all checks"),
+        (students, {"checks": CHECKS[:1]}, "holds grades for 2 checks that this run does not ask"),
+        (students, {"checks": CHECKS[1:], "resume": False}, "holds grades for components.linear that this run"),
         (students, {"secret": "another"}, "of another secret"),
         (tmp_path, {}, "submissions that are not here"),
     ):
         with pytest.raises(CannotJudgeError, match=said):
             graded(folder, out, **settings)
     assert (out / "grades.csv").read_bytes() == before
+
+
+def test_what_can_earn_nothing_is_not_asked() -> None:
+    asked, every = Settings().asked, all_checks()
+    assert not any(every[name].advisory or every[name].task == "incremental_decoding" for name in asked)
+    assert sum(not item.advisory for item in every.values()) > len(asked) > 200
+    advisory = next(item for item in every.values() if item.advisory)
+    named = Rubric(tasks={"incremental_decoding": 5.0}, checks={advisory.id: 1.0})
+    assert {advisory.id, "incremental.one_piece"} <= set(Settings(rubric=named).asked)
 
 
 def test_what_was_not_asked_is_empty_and_what_could_not_be_judged_is_said(out: Path) -> None:

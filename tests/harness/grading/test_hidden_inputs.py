@@ -102,7 +102,8 @@ def test_correct_decoders_pass_under_any_secret(secret: str, name: str) -> None:
         results = list(
             Suite(Subject(VariationAdapters(COVERING[name]), name), diagnose=False).run(all_checks().values())
         )
-    assert {r.check.id: r.message for r in results if r.outcome != "passed" and not r.check.advisory} == {}
+    assert {r.check.id: r.message for r in results if r.outcome not in ("passed", "skipped", "advisory")} == {}
+    assert {r.check.task for r in results if r.outcome == "skipped"} == {"transformer_accounting"}  # they count nothing
 
 
 def test_the_reference_itself_passes_under_a_secret() -> None:
