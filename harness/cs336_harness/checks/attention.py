@@ -98,7 +98,7 @@ def attention_large_scores(subject: Subject) -> float:
     All scores are large together and lie within 60 of each other, so that masking first and masking afterwards, with
     the rest normalised again, are both right. Usually broken by exp without the maximum subtracted.
     """
-    arguments = scaled_dot_product_attention(3, mask=random_mask(3, 5, 7, seed=85), seed=SEED, std=1.0)
+    arguments = scaled_dot_product_attention(3, d_k=6, mask=random_mask(3, 5, 7, seed=85), seed=SEED, std=1.0)
     common = 8 * normal(6, seed=87)
     return judge_call(
         subject,

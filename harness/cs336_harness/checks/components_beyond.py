@@ -27,8 +27,8 @@ def rmsnorm_eps(subject: Subject) -> None:
     Usually broken by a constant in the norm, or by an adapter that does not pass eps on.
     """
     usual, other = (rmsnorm(2, 5, 12, eps=eps, seeds=(31, 32)) for eps in (1e-5, 0.1))
-    result = attempt(subject, "run_rmsnorm", (2, 5, 12), **usual)
-    if same_numbers(result, attempt(subject, "run_rmsnorm", (2, 5, 12), **other)):
+    result = attempt(subject, "run_rmsnorm", tuple(usual["in_features"].shape), **usual)
+    if same_numbers(result, attempt(subject, "run_rmsnorm", tuple(other["in_features"].shape), **other)):
         raise CheckFailure(
             "run_rmsnorm ignores eps: eps 1e-05 and eps 0.1 give the same numbers;"
             " a correct norm divides by sqrt(mean(x²) + eps) with the eps it is given",
@@ -96,7 +96,7 @@ def rmsnorm_half_precision(subject: Subject, case: torch.dtype) -> float:
     arguments |= {argument: arguments[argument].to(case) for argument in ("weights", "in_features")}
     lesson = "a correct norm widens to float32 before it squares, and returns the dtype of its input"
     with taught(lesson):
-        result = subject.call("run_rmsnorm", shape=(2, 3, 12), **arguments)
+        result = subject.call("run_rmsnorm", shape=tuple(arguments["in_features"].shape), **arguments)
         if result.dtype != case:
             raise CheckFailure(f"run_rmsnorm was given {name} and returned {str(result.dtype).removeprefix('torch.')}")
     return judge_call(subject, "run_rmsnorm", what=f"{name} inputs of 1e-4", teach=lesson, dtype=case, **arguments)
@@ -109,7 +109,7 @@ def softmax_dim(subject: Subject) -> None:
     Usually broken by a softmax that always takes the last axis.
     """
     calls = [softmax(3, 4, 5, dim=dim, seed=51, std=2) for dim in (0, 1, 2)]
-    results = [attempt(subject, "run_softmax", (3, 4, 5), **call) for call in calls]
+    results = [attempt(subject, "run_softmax", tuple(call["in_features"].shape), **call) for call in calls]
     first = results[0]
     if first is not None and all(same_numbers(first, other) for other in results[1:]):
         used = min(range(3), key=lambda dim: float((first.sum(dim) - 1).abs().max()))

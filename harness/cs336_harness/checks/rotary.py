@@ -83,7 +83,7 @@ def rope_rows(subject: Subject) -> None:
     """
     positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [0, 2, 4, 6, 8]])
     arguments = rope(1, 5, D_K, positions=positions, seed=63)
-    x = arguments["in_query_or_key"].expand(3, 5, D_K).clone()
+    x = arguments["in_query_or_key"].expand(3, 5, -1).clone()
     arguments["in_query_or_key"] = x
     result = _attempt(subject, arguments)
     turned = result is not None and not same_numbers(result, x)
@@ -229,7 +229,7 @@ def rope_is_a_rotation(subject: Subject) -> float:
     """
     positions = torch.tensor([0, 3, 4, 9])
     unshifted = rope(1, 4, D_K, positions=positions, max_seq_len=LONG, seed=69)
-    queries, keys = unshifted["in_query_or_key"], normal(1, 4, D_K, seed=70)
+    queries, keys = unshifted["in_query_or_key"], normal(*unshifted["in_query_or_key"].shape, seed=70)
     worst = 0.0
     scores_at: dict[int, Tensor] = {}
     for shift in (0, 17, 300, LONG - 10):

@@ -73,6 +73,14 @@ def more(name: str, most: int) -> int:
     return int.from_bytes(_keyed(_now.key, f"size {name}")[:7]) % (most + 1)
 
 
+def size(name: str, public: int, *others: int) -> int:
+    """A size that a secret chooses: the public one, or one of the others; the public one without a secret.
+
+    The others are given where sizes must stay different from one another, so that no axis can stand in for another.
+    """
+    return (public, *others)[more(name, len(others))]
+
+
 def other_sizes(shape: DecoderShape) -> DecoderShape:
     """A shape of other sizes, for what only counts: as it is without a secret."""
     d_head = shape.d_head + more("d_head", 9)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.reference import sample_calls, snapshots
-from cs336_harness.reference.hidden_inputs import cached, more
+from cs336_harness.reference.hidden_inputs import cached, more, size
 from cs336_harness.reference.snapshots import Recipe
 from cs336_harness.reference.weights import make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
@@ -63,65 +63,82 @@ def rows() -> int:
     return ROWS + more("rows", 1)
 
 
+def _time() -> int:
+    """Positions of an input."""
+    return size("time", TIME, 13, 14)
+
+
+def _shape() -> DecoderShape:
+    """The public decoder; of another width and another vocabulary at times where inputs are hidden."""
+    d_head = size("d_head", PUBLIC_SHAPE.d_head, 10)
+    vocab_size = PUBLIC_SHAPE.vocab_size + more("vocab_size", 20)
+    return PUBLIC_SHAPE.replace(d_model=PUBLIC_SHAPE.num_heads * d_head, vocab_size=vocab_size)
+
+
+def _weights() -> dict[str, Tensor]:
+    """The weights of that decoder under their canonical names."""
+    return make_weights(_shape(), PUBLIC_SEED)
+
+
 def _seed(number: int) -> int:
     return PUBLIC_SEED * 100 + number
 
 
 def features(*leading: int, seed: int) -> Tensor:
     """Normal features (*leading, d_model)."""
-    return normal(*leading, PUBLIC_SHAPE.d_model, seed=_seed(seed))
+    return normal(*leading, _shape().d_model, seed=_seed(seed))
 
 
 def _linear() -> dict[str, Any]:
-    d_in, d_out = PUBLIC_SHAPE.d_model, PUBLIC_SHAPE.d_ff
+    d_in, d_out = _shape().d_model, _shape().d_ff
     return {
         "d_in": d_in,
         "d_out": d_out,
-        "weights": public_weights()["layers.0.ffn.w1.weight"],
+        "weights": _weights()["layers.0.ffn.w1.weight"],
         "in_features": features(rows(), 7, seed=1),
     }
 
 
 def _embedding() -> dict[str, Any]:
     return {
-        "vocab_size": PUBLIC_SHAPE.vocab_size,
-        "d_model": PUBLIC_SHAPE.d_model,
-        "weights": public_weights()["token_embeddings.weight"],
-        "token_ids": make_token_ids(PUBLIC_SHAPE, rows(), TIME, seed=2),
+        "vocab_size": _shape().vocab_size,
+        "d_model": _shape().d_model,
+        "weights": _weights()["token_embeddings.weight"],
+        "token_ids": make_token_ids(_shape(), rows(), _time(), seed=2),
     }
 
 
 def _silu() -> dict[str, Any]:
-    return sample_calls.silu(rows(), TIME, 10, seed=_seed(3), std=3)
+    return sample_calls.silu(rows(), _time(), 10, seed=_seed(3), std=3)
 
 
 def _softmax() -> dict[str, Any]:
-    return sample_calls.softmax(rows(), TIME, 10, seed=_seed(4), std=3)
+    return sample_calls.softmax(rows(), _time(), 10, seed=_seed(4), std=3)
 
 
 def _rmsnorm() -> dict[str, Any]:
-    return sample_calls.rmsnorm(rows(), TIME, PUBLIC_SHAPE.d_model, seeds=(5, _seed(6)), std=0.02)
+    return sample_calls.rmsnorm(rows(), _time(), _shape().d_model, seeds=(5, _seed(6)), std=0.02)
 
 
 def _swiglu() -> dict[str, Any]:
-    weights = public_weights()
+    weights = _weights()
     return {
-        "d_model": PUBLIC_SHAPE.d_model,
-        "d_ff": PUBLIC_SHAPE.d_ff,
+        "d_model": _shape().d_model,
+        "d_ff": _shape().d_ff,
         **{f"{name}_weight": weights[f"layers.1.ffn.{name}.weight"] for name in ("w1", "w2", "w3")},
         "in_features": features(rows(), 7, seed=7),
     }
 
 
 def _rope() -> dict[str, Any]:
-    shape = PUBLIC_SHAPE
+    shape = _shape()
     return sample_calls.rope(
-        rows(), TIME, shape.d_head, theta=shape.rope_theta, max_seq_len=shape.context_length, seed=_seed(8)
+        rows(), _time(), shape.d_head, theta=shape.rope_theta, max_seq_len=shape.context_length, seed=_seed(8)
     )
 
 
 def _attention(*leading: int, seed: int) -> dict[str, Any]:
-    queries, keys, d_head = TIME, 15, PUBLIC_SHAPE.d_head
+    queries, keys, d_head = _time(), 15, _shape().d_head
     mask = sample_calls.random_mask(*leading, queries, keys, seed=seed + 3)
     return sample_calls.scaled_dot_product_attention(
         *leading, queries=queries, keys=keys, d_k=d_head, d_v=d_head, mask=mask, seed=_seed(seed)
@@ -129,25 +146,25 @@ def _attention(*leading: int, seed: int) -> dict[str, Any]:
 
 
 def _self_attention() -> dict[str, Any]:
-    in_features = features(rows(), TIME, seed=20)
-    return sample_calls.multihead_self_attention_of(PUBLIC_SHAPE, public_weights(), in_features, layer=1)
+    in_features = features(rows(), _time(), seed=20)
+    return sample_calls.multihead_self_attention_of(_shape(), _weights(), in_features, layer=1)
 
 
 def _self_attention_with_rope() -> dict[str, Any]:
     return {
         **_self_attention(),
-        "max_seq_len": PUBLIC_SHAPE.context_length,
-        "theta": PUBLIC_SHAPE.rope_theta,
-        "token_positions": torch.arange(TIME)[None],
+        "max_seq_len": _shape().context_length,
+        "theta": _shape().rope_theta,
+        "token_positions": torch.arange(_time())[None],
     }
 
 
 def _block() -> dict[str, Any]:
-    return sample_calls.transformer_block(PUBLIC_SHAPE, rows(), TIME, seeds=(PUBLIC_SEED, _seed(21)), std=0.5)
+    return sample_calls.transformer_block(_shape(), rows(), _time(), seeds=(PUBLIC_SEED, _seed(21)), std=0.5)
 
 
 def _model(time: int) -> dict[str, Any]:
-    return sample_calls.transformer_lm(PUBLIC_SHAPE, rows(), time, seeds=(PUBLIC_SEED, 22))
+    return sample_calls.transformer_lm(_shape(), rows(), time, seeds=(PUBLIC_SEED, 22))
 
 
 RECIPES: dict[str, Recipe] = {

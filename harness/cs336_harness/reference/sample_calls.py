@@ -6,6 +6,8 @@ arguments, so that no tensor depends on who else asks: tensors that come of one 
 has one for each, weights first and inputs last. A function whose name ends in ``_of`` draws nothing: it takes the
 weights of a whole decoder, and the input.
 
+Where inputs are hidden, widths are drawn as well: those named here are the public ones, and a given width may grow.
+
 Shapes: ... are any leading axes, T is the sequence length, Q queries meet K keys; d_k and d_v are the widths of queries
 and of values, V is the size of the vocabulary.
 """
@@ -18,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cs336_harness.reference.hidden_inputs import more, size
 from cs336_harness.reference.weights import gains, generator, make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 
@@ -25,12 +28,17 @@ Arguments = dict[str, Any]
 """Arguments of one call by name."""
 
 
+def _grown(width: int, *, even: bool = False) -> int:
+    """A width that may grow where inputs are hidden, and then past the sizes of the axes that stand before it."""
+    return width + (size("width", 0, 6, 10) if even else size("width", 0, 7, 9))
+
+
 def one_layer(
     *, d_model: int = 24, num_heads: int = 3, context_length: int = 20, rope_theta: float = 10000.0
 ) -> DecoderShape:
     """A decoder of one layer, d_ff 64 and eleven tokens: as small as a sample of a block or a model can be."""
     return DecoderShape(
-        vocab_size=11,
+        vocab_size=11 + more("vocab_size", 6),
         context_length=context_length,
         d_model=d_model,
         num_layers=1,
@@ -43,43 +51,44 @@ def one_layer(
 
 def linear(*leading: int, seed: int) -> Arguments:
     """Features (..., 11) and a weight (4, 11)."""
+    d_in, d_out = _grown(11), size("d_out", 4, 8, 10)
     return {
-        "d_in": 11,
-        "d_out": 4,
-        "weights": normal(4, 11, seed=seed, std=0.3),
-        "in_features": normal(*leading, 11, seed=seed + 1),
+        "d_in": d_in,
+        "d_out": d_out,
+        "weights": normal(d_out, d_in, seed=seed, std=0.3),
+        "in_features": normal(*leading, d_in, seed=seed + 1),
     }
 
 
 def embedding(*leading: int, seed: int) -> Arguments:
     """Ids (...) that jump through a table (13, 8), no two neighbours alike."""
-    count = torch.Size(leading).numel()
+    count, vocab_size, d_model = torch.Size(leading).numel(), size("vocab_size", 13, 17, 19), _grown(8)
     return {
-        "vocab_size": 13,
-        "d_model": 8,
-        "weights": normal(13, 8, seed=seed),
-        "token_ids": (torch.arange(count) * 5 % 13).reshape(leading),
+        "vocab_size": vocab_size,
+        "d_model": d_model,
+        "weights": normal(vocab_size, d_model, seed=seed),
+        "token_ids": (torch.arange(count) * 5 % vocab_size).reshape(leading),
     }
 
 
-def silu(*size: int, seed: int, std: float = 1.0) -> Arguments:
-    """Features of this size."""
-    return {"in_features": normal(*size, seed=seed, std=std)}
+def silu(*axes: int, seed: int, std: float = 1.0) -> Arguments:
+    """Features of these axes."""
+    return {"in_features": normal(*axes[:-1], _grown(axes[-1]), seed=seed, std=std)}
 
 
-def softmax(*size: int, dim: int = -1, seed: int, std: float = 1.0) -> Arguments:
-    """Features of this size."""
-    return {"in_features": normal(*size, seed=seed, std=std), "dim": dim}
+def softmax(*axes: int, dim: int = -1, seed: int, std: float = 1.0) -> Arguments:
+    """Features of these axes."""
+    return {"in_features": normal(*axes[:-1], _grown(axes[-1]), seed=seed, std=std), "dim": dim}
 
 
-def rmsnorm(*size: int, eps: float = 1e-5, seeds: tuple[int, int], std: float = 0.1) -> Arguments:
+def rmsnorm(*axes: int, eps: float = 1e-5, seeds: tuple[int, int], std: float = 0.1) -> Arguments:
     """Features (..., d_model), small enough that eps matters, and gains (d_model,)."""
-    of_gains, of_features = seeds
+    (of_gains, of_features), d_model = seeds, _grown(axes[-1])
     return {
-        "d_model": size[-1],
+        "d_model": d_model,
         "eps": eps,
-        "weights": gains(size[-1], seed=of_gains),
-        "in_features": normal(*size, seed=of_features, std=std),
+        "weights": gains(d_model, seed=of_gains),
+        "in_features": normal(*axes[:-1], d_model, seed=of_features, std=std),
     }
 
 
@@ -91,6 +100,7 @@ def swiglu(
     stds: tuple[float, float, float] = (0.2, 0.1, 0.2),
 ) -> Arguments:
     """Features (..., d_model) and the weights w1 and w3 (d_ff, d_model) and w2 (d_model, d_ff), scaled by ``stds``."""
+    d_model, d_ff = _grown(d_model), d_ff + 16 * more("d_ff", 2)
     sizes = {"w1_weight": (d_ff, d_model), "w2_weight": (d_model, d_ff), "w3_weight": (d_ff, d_model)}
     return {
         "d_model": d_model,
@@ -104,15 +114,16 @@ def swiglu(
 
 
 def rope(
-    *size: int, positions: Tensor | None = None, theta: float = 10000.0, max_seq_len: int = 20, seed: int
+    *axes: int, positions: Tensor | None = None, theta: float = 10000.0, max_seq_len: int = 20, seed: int
 ) -> Arguments:
     """Vectors (..., T, d_k) at these positions, without any at 0, 1, …, T - 1."""
+    d_k = _grown(axes[-1], even=True)
     return {
-        "d_k": size[-1],
+        "d_k": d_k,
         "theta": theta,
         "max_seq_len": max_seq_len,
-        "in_query_or_key": normal(*size, seed=seed),
-        "token_positions": torch.arange(size[-2]) if positions is None else positions,
+        "in_query_or_key": normal(*axes[:-1], d_k, seed=seed),
+        "token_positions": torch.arange(axes[-2]) if positions is None else positions,
     }
 
 
@@ -120,13 +131,17 @@ def scaled_dot_product_attention(
     *leading: int,
     queries: int = 5,
     keys: int = 7,
-    d_k: int = 6,
+    d_k: int | None = None,
     d_v: int = 4,
     mask: Tensor | None = None,
     seed: int,
     std: float = 1.5,
 ) -> Arguments:
-    """Q (..., Q, d_k), K (..., K, d_k) and V (..., K, d_v); ``std`` is that of queries and keys."""
+    """Q (..., Q, d_k), K (..., K, d_k) and V (..., K, d_v); ``std`` is that of queries and keys.
+
+    d_k is 6 where it is not given.
+    """
+    d_k = _grown(6) if d_k is None else d_k
     return {
         "Q": normal(*leading, queries, d_k, seed=seed, std=std),
         "K": normal(*leading, keys, d_k, seed=seed + 1, std=std),
@@ -135,11 +150,11 @@ def scaled_dot_product_attention(
     }
 
 
-def random_mask(*size: int, seed: int) -> Tensor:
+def random_mask(*axes: int, seed: int) -> Tensor:
     """A boolean mask, True meaning attend, about two thirds open, in which every query sees at least one key."""
-    mask = torch.rand(*size, generator=generator(seed)) < 2 / 3
-    keys = torch.arange(size[-2]) % size[-1]
-    mask[..., torch.arange(size[-2]), keys] = True
+    mask = torch.rand(*axes, generator=generator(seed)) < 2 / 3
+    keys = torch.arange(axes[-2]) % axes[-1]
+    mask[..., torch.arange(axes[-2]), keys] = True
     return mask
 
 
@@ -150,6 +165,7 @@ def multihead_self_attention(
 
     The projections count up from ``seed``; the features have ``seed`` + 5.
     """
+    d_model = num_heads * _grown(d_model // num_heads, even=True)
     return {
         "d_model": d_model,
         "num_heads": num_heads,
