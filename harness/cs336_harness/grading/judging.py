@@ -18,7 +18,6 @@ from typing import Any, Literal
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.checks.registry import OPTIONAL_TASKS
 from cs336_harness.grading import intake, written
-from cs336_harness.grading.intake import Refused
 from cs336_harness.grading.isolated import asked
 from cs336_harness.grading.processes import ForkServer, open_remote
 from cs336_harness.grading.remote import RemoteSubject, WorkerLost
@@ -70,7 +69,7 @@ def judge(job: Job) -> dict[str, Any]:
         with hidden_by(job.secret):
             state, reason = _judged(job, inside, checks, results)
         record["state"], record["reason"] = state, reason and reason.replace(str(folder), job.name)
-    except Refused as refused:
+    except CannotJudgeError as refused:
         record["reason"] = str(refused)
     except Exception as error:  # a fault of the checker's own is told, and costs nobody else anything
         record["state"] = "crashed"

@@ -93,7 +93,8 @@ def summary_lines(records: Sequence[Mapping[str, Any]], out: Path) -> Iterator[s
     """What became of the class, for a terminal."""
     states = ", ".join(f"{number} {state}" for state, number in _states(records).items())
     passed = sum(record["passed"] for record in records)
-    yield f"{len(records)} submissions: {states}; {passed} passed everything that is required"
+    submissions = "1 submission" if len(records) == 1 else f"{len(records)} submissions"
+    yield f"{submissions}: {states}; {passed} passed everything that is required"
     width = max(len(record["name"]) for record in records)
     for record in sorted(records, key=lambda each: (each["state"] == "judged", each["name"])):
         if record["state"] != "judged":

@@ -36,9 +36,10 @@ START = 120.0
 """Seconds that PyTorch may take to be imported."""
 
 NO_SANDBOX = (
-    "other people's code cannot be shut in here ({found} of namespaces, Landlock and seccomp): grade on Linux 5.13 or"
-    " newer, or insist with --unsafe, which lets every submission do whatever you can do"
+    "other people's code cannot be shut in here ({found} of namespaces, Landlock and seccomp): that takes Linux 5.13 or"
+    " newer"
 )
+UNSAFE = ", or --unsafe, which lets every submission do whatever you can do"
 
 
 def require_sandbox() -> None:
@@ -46,7 +47,7 @@ def require_sandbox() -> None:
     with tempfile.TemporaryDirectory(prefix="cs336-scratch-") as scratch:
         layers = sandbox.tried(sandbox.Reach(("/usr",), (), scratch))
     if not layers.enough:
-        raise CannotJudgeError(NO_SANDBOX.format(found=layers))
+        raise CannotJudgeError(NO_SANDBOX.format(found=layers) + UNSAFE)
 
 
 class ForkServer:

@@ -276,7 +276,7 @@ def test_what_can_earn_nothing_is_not_asked() -> None:
 
 def test_what_was_not_asked_is_empty_and_what_could_not_be_judged_is_said(out: Path) -> None:
     rows = {row["name"]: row for row in csv.DictReader((out / "grades.csv").open())}
-    assert [rows[name]["linear"] for name in ("ann", "bob", "'_cmd__")] == ["10.0", "0.0", "not judged"]
+    assert [rows[name]["linear"] for name in ("ann", "bob", "_cmd__")] == ["10.0", "0.0", "not judged"]
     assert {row["rope"] for row in rows.values()} == {""}
     assert "rope" not in (out / "reports" / "ann.md").read_text()
 
