@@ -17,7 +17,7 @@ from cs336_harness.cost.ledger import (
 )
 from cs336_harness.cost.measure import Measure
 from cs336_harness.cost.presets import PRESET_NAMES, preset
-from cs336_harness.cost.quantities import Case, Quantities, Quantity, sibling
+from cs336_harness.cost.quantities import Amounts, Case, Quantity, sibling
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.configuration import Configuration, row_configurations, sizes_in
 from cs336_harness.writeup.document import Document, Passage, TableBlock
@@ -50,17 +50,24 @@ class Books:
         shape = self.main.shape
         return dataclasses.replace(self.main, shape=shape.replace(tie_embeddings=not shape.tie_embeddings))
 
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """Every case that a number may be of, the write-up's own first."""
+        return tuple(dict.fromkeys((self.main, self.long, *self.models.values(), self.other_tying)))
+
     @functools.cached_property
-    def quantities(self) -> Quantities:
-        """Every quantity of every case."""
-        own = self.configuration.bytes_per_value
-        sizes = (own, *(size for size in (4, 2) if size != own))
-        return Quantities([self.main, self.long, *self.models.values(), self.other_tying], sizes)
+    def _amounts(self) -> Amounts:
+        return Amounts(self.cases, tuple(dict.fromkeys((self.configuration.bytes_per_value, 4, 2))))
 
     def equal_to(self, number: Written) -> list[Quantity]:
-        """The true quantities that a number equals, to the digits that were written; the configuration's own first."""
+        """The true amounts that a number equals, to the digits that were written; the configuration's own first.
+
+        None for a number of few digits: it equals something by chance.
+        """
+        if not number.names_itself:
+            return []
         half = number.step / 2
-        found = self.quantities.near(number.value - half, number.value + half, number.dimension)
+        found = self._amounts.near(number.value - half, number.value + half, number.dimension)
         own = self.configuration.bytes_per_value
         return sorted(
             found,

@@ -60,20 +60,15 @@ _INTEGER += r"(?!\s*(?:%|[kMGTP]?FLOP|[kKMGT]i?B\b|[KMBGT]\b|[MGT]F\b|[bmtr]+ill
 _ANY_NAME = "|".join(f"(?P<{key}>{pattern})" for key, pattern in _NAMES.items())
 _STATED = re.compile(
     rf"(?<![\w/])(?<!per )(?<!each )(?<!all )(?:{_ANY_NAME})(?![\w])\s*(?:\(\s*`?\w+`?\s*\)"
-    rf"|,\s*\w\b)?\s*[:=]\s*{_INTEGER}",
+    rf"|,\s*\w\b)?\s*(?:(?P<plainly>[:=])|\b(?:of|is)\b)?\s*{_INTEGER}",
     re.IGNORECASE,
 )
 _LETTER_STATED = re.compile(rf"(?<![\w/])([VTSLDdHhFfB])\s*=\s*{_INTEGER}")
 _LABEL = re.compile(rf"\W*(?:{_ANY_NAME})\W*(?:\(?[VTSLDdHhFfBK]\)?)?\W*", re.IGNORECASE)
 _LABEL_LETTER = re.compile(r"\W*([VTSLDdHhFfB])\W*")
-_PROSE = (
-    ("num_layers", re.compile(rf"{_INTEGER}[ -](?:transformer )?(?:layers?|blocks)\b", re.I)),
-    ("num_heads", re.compile(rf"{_INTEGER}[ -](?:attention |query )?heads\b", re.I)),
-    ("vocab_size", re.compile(rf"vocab(?:ulary)?(?:[ _]size)? (?:of |is )?{_INTEGER}", re.I)),
-    ("context_length", re.compile(rf"context(?:[ _]length)? (?:of |is )?{_INTEGER}", re.I)),
-    ("d_model", re.compile(rf"d_model (?:of |is )?{_INTEGER}|width (?:of |is )?{_INTEGER}", re.I)),
-    ("d_ff", re.compile(rf"d_ff (?:of |is )?{_INTEGER}", re.I)),
-)
+_COUNTED = re.compile(rf"{_INTEGER}[ -](?:(?:transformer )?(layers?|blocks)|(?:attention |query )?heads)\b", re.I)
+_IN_PROSE = ("vocab_size", "context_length", "d_model", "d_ff")
+"""The sizes that a sentence states without a colon: a width of 1600. What is "of 64" behind the heads is their size."""
 _TIED = re.compile(
     r"(?:tie_embeddings|tied(?: embeddings)?|tie_word_embeddings|weight[ _]tying|embeddings?\s+tied)\W*?[:=|]\W*"
     r"(true|yes|tied|false|no|none|untied|off|on)\b",
@@ -173,7 +168,8 @@ def sizes_in(text: str) -> dict[str, int]:
     """The sizes that a text states as name and value, by their long names or their letters."""
     sizes = {_LETTERS[match.group(1)]: _number(match.group(2)) for match in _statements(_LETTER_STATED, text)}
     sizes |= dict(_tuples(text))
-    sizes |= {_key(match): _number(match.group(match.re.groups)) for match in _statements(_STATED, text)}
+    plainly = (match for match in _statements(_STATED, text) if match.group("plainly"))
+    sizes |= {_key(match): _number(match.group(match.re.groups)) for match in plainly}
     return sizes
 
 
@@ -221,14 +217,17 @@ class _Found:
         if models_named(text, by_size=True) - {"xl"}:
             return  # the sizes of another model
         for match in _statements(_STATED, text):
-            self._state(0, _key(match), _number(match.group(match.re.groups)), block.line)
+            key, value = _key(match), _number(match.group(match.re.groups))
+            if match.group("plainly"):
+                self._state(0, key, value, block.line)
+            elif key in _IN_PROSE:
+                self._state(2, key, value, block.line)
         for key, value in _tuples(text):
             self._state(1, key, value, block.line)
         for match in _statements(_LETTER_STATED, text):
             self._state(1, _LETTERS[match.group(1)], _number(match.group(2)), block.line)
-        for key, pattern in _PROSE:
-            if match := pattern.search(text):
-                self._state(2, key, _number(next(group for group in match.groups() if group)), block.line)
+        for match in _COUNTED.finditer(text):
+            self._state(2, "num_layers" if match.group(2) else "num_heads", _number(match.group(1)), block.line)
         self._read_words(text)
 
     def _read_table(self, block: TableBlock) -> None:

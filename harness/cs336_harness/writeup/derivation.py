@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -35,9 +36,9 @@ def judge_derivation(document: Document, books: Books) -> Verdict:
     A form is right when it equals a true quantity at the stated sizes and at others. One that holds the vocabulary and
     the layers claims to be a total, and is wrong when it equals none.
     """
-    section = [block for block in document.blocks if isinstance(block, Passage) and _DERIVATION.search(block.heading)]
     if not any(_DERIVATION.search(heading) for heading in document.headings):
         return LEFT_OUT, "", ()
+    section = [block for block in document.blocks if isinstance(block, Passage) and _DERIVATION.search(block.heading)]
     right: dict[str, int] = {}
     for passage, form in _forms(section):
         for dimension, components in _equal(form, books):
@@ -81,18 +82,29 @@ def _formula_spans(passage: Passage) -> Iterator[str]:
 
 def _equal(form: str, books: Books) -> Iterator[tuple[str, frozenset[str]]]:
     """The true quantities that a form equals, at the stated sizes and at other ones."""
-    case = books.main
-    here = _values(form, case)
-    if not here:
+    if not (here := _values(form, books.main)):
         return
-    other = Case("other", case.shape.replace(**_OTHER_SIZES), 1, 37)
+    other = Case("other", books.main.shape.replace(**_OTHER_SIZES), 1, 37)
     there = _values(form, other)
-    for dimension in (PARAMETERS, FLOPS):
-        for components in COMPONENT_GROUPS.values():
-            for scope in (MODEL, LAYER) if components <= BLOCK else (MODEL,):
-                asked = measure(dimension, components, scope)
-                if asked.components and asked.of(case.ledger) in here and asked.of(other.ledger) in there:
-                    yield dimension, components
+    for dimension, components, value, elsewhere in _true_forms(books.main, other):
+        if value in here and elsewhere in there:
+            yield dimension, components
+
+
+@functools.lru_cache(maxsize=8)
+def _true_forms(case: Case, other: Case) -> list[tuple[str, frozenset[str], Fraction, Fraction]]:
+    """Every amount that a form may be of, with its values in two cases."""
+    asked = [
+        (components, measure(dimension, components, scope))
+        for dimension in (PARAMETERS, FLOPS)
+        for components in COMPONENT_GROUPS.values()
+        for scope in ((MODEL, LAYER) if components <= BLOCK else (MODEL,))
+    ]
+    return [
+        (what.dimension, components, what.of(case.ledger), what.of(other.ledger))
+        for components, what in asked
+        if what.components
+    ]
 
 
 def _values(form: str, case: Case) -> set[Fraction]:

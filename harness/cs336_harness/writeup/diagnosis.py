@@ -6,7 +6,6 @@ from fractions import Fraction
 
 from cs336_harness.cost.ledger import BYTES, FLOPS, PARAMETERS, RATIO, SHARE
 from cs336_harness.cost.measure import Explanation, explanations, sentence
-from cs336_harness.cost.mistakes import mistakes_in, slips
 from cs336_harness.cost.quantities import Quantity
 from cs336_harness.writeup.numbers import Written
 
@@ -29,6 +28,8 @@ def diagnose(written: Written, quantity: Quantity) -> list[str]:
 
 def explained(written: Written, quantity: Quantity) -> list[Explanation]:
     """The mistakes that give exactly this number, at most three ways."""
+    from cs336_harness.cost.mistakes import mistakes_in, slips  # most answers make none
+
     measure, ledger = quantity.measure, quantity.case.ledger
     precision = written.step / written.value if written.value else Fraction(1)
     of_unit = slips(measure.dimension, written.unit, ledger, measure.bytes_per_value, measure.scope)

@@ -74,7 +74,7 @@ def judge_claims(claims: Sequence[Claim], books: Books, has_parts: bool) -> list
     findings = _totals_of_tables(findings, books)
     findings = _subtotals(findings, books)
     findings = _unchanged(findings, books)
-    return [_named(finding, findings) for finding in findings]
+    return [_named(finding) for finding in findings]
 
 
 def numbers_that_name_themselves(document: Document) -> list[Written]:
@@ -98,16 +98,15 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
     for role in said:
         if number.matches(role.value):
             return Finding(claim, RIGHT, role)
-    equal = books.equal_to(number)
     by_formula = _formula_says(claim, books)
     if by_formula is not None:
         return Finding(claim, WRONG, by_formula)
     if not (said and claim.certain and _answerable(claim, has_parts) and _is_in_the_account(claim)):
-        return _without_label(claim, said, equal)
+        return _without_label(claim, said, books.equal_to(number))
     nearest = _likeliest([role for role in said if role.dimension == claim.dimension] or said, number)
     if not claim.readings and _distance(number.value, nearest.value) > _FAR and not diagnose(number, nearest):
         return Finding(claim, UNRECOGNISED, None)
-    excuse = next((role for role in equal if _excused(claim, role, said, books)), None)
+    excuse = next(_excuses(claim, said, books), None)
     if excuse is not None:
         return Finding(claim, RIGHT if number.names_itself else UNRECOGNISED, excuse)
     return Finding(claim, WRONG, nearest)
@@ -128,9 +127,9 @@ def _at_own_length(role: Quantity) -> Quantity | None:
 def _without_label(claim: Claim, said: list[Quantity], equal: list[Quantity]) -> Finding:
     """A number whose words are not understood: right when it names itself, wrong when a mistake's number does."""
     number = claim.number
-    if equal and number.names_itself:
+    if equal:
         return Finding(claim, RIGHT, equal[0])
-    if said and not equal and number.names_itself and _speaks_of_the_answer(claim):
+    if said and number.names_itself and _speaks_of_the_answer(claim):
         for role in said:
             named = explained(number, role)
             if named and len(named[0]) == 1 and not _is_a_part(role, number):
@@ -146,17 +145,22 @@ def _is_a_part(role: Quantity, number: Written) -> bool:
     return number.value < role.value / 2
 
 
-def _excused(claim: Claim, role: Quantity, said: Sequence[Quantity], books: Books) -> bool:
-    """Whether a true quantity that a number equals may be what was meant, though the words were read as another.
+def _excuses(claim: Claim, said: Sequence[Quantity], books: Books) -> Iterator[Quantity]:
+    """What else may have been meant by a number that the words were read to be wrong for.
 
     Which of GPT-2's sizes is meant, and at which length, is open where the words name none; all else they have named.
     """
-    case = role.case
-    if (claim.models or case not in books.models.values()) and all(case.shape != other.case.shape for other in said):
-        return False
-    if claim.lengths and all(case.sequence_length != other.case.sequence_length for other in said):
-        return False
-    return any(role.measure == other.measure for other in said)
+    shapes = {other.case.shape for other in said}
+    lengths = {other.case.sequence_length for other in said}
+    for case in books.cases:
+        if case.shape not in shapes and (claim.models or case not in books.models.values()):
+            continue
+        if claim.lengths and case.sequence_length not in lengths:
+            continue
+        for asked in dict.fromkeys(other.measure for other in said):
+            role = quantity(asked, case)
+            if claim.number.matches(role.value):
+                yield role
 
 
 def _as_share(number: Written) -> Written:
@@ -267,7 +271,7 @@ def _formula_says(claim: Claim, books: Books) -> Quantity | None:
     if any(claim.number.matches(value * factor) for value in values for factor in near):
         return None
     for value in sorted(values):
-        if value < 100_000 or not _same_magnitude(value, claim.number.value):
+        if not _same_magnitude(value, claim.number.value):
             continue
         exact = Written("", value, Fraction(0), claim.dimension, "", 0, 0, working=False)
         if roles := books.equal_to(exact):
@@ -323,12 +327,11 @@ def _subtotals(findings: list[Finding], books: Books) -> list[Finding]:
         role = finding.quantity
         if role is None or finding.claim.dimension == RATIO:
             return finding
-        equal = books.equal_to(finding.claim.number) if finding.claim.number.names_itself else []
-        if finding.verdict == WRONG and equal and _is_whole(role) and role in stated:
-            return dataclasses.replace(finding, verdict=RIGHT, quantity=equal[0])
+        if finding.verdict == WRONG and _is_whole(role) and role in stated:
+            equal = books.equal_to(finding.claim.number)
+            return dataclasses.replace(finding, verdict=RIGHT, quantity=equal[0]) if equal else finding
         if (
             finding.verdict == RIGHT
-            and role is not None
             and _claims_the_whole(finding)
             and role.measure.components == BLOCK - {"ln1", "ln2"}
         ):
@@ -378,7 +381,7 @@ def _unchanged(findings: list[Finding], books: Books) -> list[Finding]:
     return [settled(finding) for finding in findings]
 
 
-def _named(finding: Finding, findings: list[Finding]) -> Finding:
+def _named(finding: Finding) -> Finding:
     """The finding with its mistake named."""
     role = finding.quantity
     if finding.verdict != WRONG or role is None or finding.hints:

@@ -193,36 +193,30 @@ _ALL_LAYERS = re.compile(
     re.IGNORECASE,
 )
 
-_KNOWN = re.compile(
-    r"\b(?:the|a|an|of|in|on|at|by|to|for|from|with|and|or|its?|their|this|that|these|they|there|which|where|we|you"
-    r"|one|two"
-    r"|three|four|both|all|every|each|per|only|just|then|thus|so|hence|therefore|is|are|was|were|be|has|have|had"
-    r"|hold|holds"
-    r"|takes?|takes up|costs?|needs?|requires?|uses?|used|accounts?|makes?|up|spends?|spent|goes|go|comes?|gives?"
-    r"|get|gets|equals?"
-    r"|contributes?|contain|contains|own|owns|becomes?|rises?|comes?|goes|reduces?|large|larger|great|greater|many"
-    r"|much|grows?|falls?|drops?|increases?|decreases?|about|around|approximately|approx|roughly"
-    r"|nearly|almost|ca|circa|some|exactly|now|overall|together|combined|single|whole|entire|full|our|my|own|here|still"
-    r"|model|network|decoder|transformer|gpt-?2|gpt|xl|forward|pass|sequence|tokens?|positions?|context|length"
-    r"|length|input|batch"
-    r"|flops?|[kmgtp]flops?|tf|gf|macs?|params?|parameters?|trainable|learnable|weights?|numbers?|occup(?:y|ies)"
-    r"|counts?|back|down"
-    r"|up|first|width|queries|keys|values|times|q|k|v|o|x|terms?|parts?|operations?|memory|storage|bytes?"
-    r"|[kmgt]i?b|mib|gib|float32|fp32|float|single-precision|precision|compute|computation|operations?|multipl(?:y"
-    r"|ies)|matmuls?|matrix"
-    r"|matrices|multiplications?|layers?|blocks?|shares?|proportions?|percent(?:age)?|fractions?|costs?|millions?"
-    r"|billions?|trillions?"
-    r"|thousand|cumulative|sub|subtotal|small|medium|large|load|loading|store|storing|linear|output|input"
-    r"|most|largest|biggest|highest"
-    r"|dominates?|dominant|first|second|next|also|what|does|do|not|no|untied|rms|layer|projections?|matmul|when"
-    r"|while|but|answer|result"
-    r"|as|number|amount|amounts|if|size|value|part|component|multiply|operation|name|module|total|totals|it"
-    r"|theoretical)\b"
-    r"|[的占约为是有个需要大即其中在到从至升降上下共总计参数量字节显内存储浮点运算次前向传播一模型网络整每层块所全部比例份额百分各该"
-    r"而且则以及和与了增长加减少变成后时序列长度单位求得结果答案可训练载入用花费达消耗等于故因此这些它们我算出多余最高仅只,、]",
-    re.IGNORECASE,
+_PLAIN_ENGLISH = """
+the a an of in on at by to for from with and or it its their this that these they there which where we you one two
+three four both all every each per only just then thus so hence therefore is are was were be has have had hold holds
+take takes up cost costs need needs require requires use uses used account accounts make makes spend spends spent go
+goes come comes give gives get gets equal equals contribute contributes contain contains own owns become becomes rise
+rises reduce reduces large larger great greater many much grow grows fall falls drop drops increase increases decrease
+decreases about around approximately approx roughly nearly almost ca circa some exactly now overall together combined
+single whole entire full our my here still model network decoder transformer gpt gpt2 xl forward pass sequence token
+tokens position positions context length input batch flop flops kflop mflop gflop tflop pflop kflops mflops gflops
+tflops pflops tf gf mac macs param params parameter parameters trainable learnable weight weights number numbers
+occupy occupies count counts back down first width queries keys values times q k v o x term terms part parts operation
+operations memory storage byte bytes kb mb gb tb kib mib gib tib float32 fp32 float precision compute computation
+multiply multiplies matmul matmuls matrix matrices multiplication multiplications layer layers block blocks share
+shares proportion proportions percent percentage fraction fractions million millions billion billions trillion
+trillions thousand cumulative sub subtotal small medium load loading store storing linear output most largest biggest
+highest dominate dominates dominant second next also what does do not no untied rms projection projections when while
+but answer result as amount amounts if size value component name module total totals theoretical
+"""
+_KNOWN = frozenset(_PLAIN_ENGLISH.split())
+_KNOWN_HAN = frozenset(
+    "的占约为是有个需要大即其中在到从至升降上下共总计参数量字节显内存储浮点运算次前向传播一模型网络整每层块所全部比例份额百"
+    "分各该而且则以及和与了增长加减少变成后时序列度单位求得结果答案可训练载入用花费达消耗等于故因此这些它们我出多余最高仅只"
 )
-_WORD = re.compile(r"[A-Za-z]{2,}|[\u4e00-\u9fff]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
+_WORD = re.compile(r"[a-z0-9_]*[a-z][a-z0-9_]*|[\u4e00-\u9fff]")
 
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\u2028")
 _INSTRUCTION = re.compile(
@@ -266,7 +260,7 @@ def unknown_words(words: str) -> tuple[str, ...]:
     text = _REFERENCE.sub(_blank, _PER_HEAD.sub(_blank, words))
     for pattern, _ in _compiled():
         text = pattern.sub(_blank, text)
-    return tuple(_WORD.findall(_KNOWN.sub(_blank, text)))
+    return tuple(word for word in _WORD.findall(text.lower()) if word not in _KNOWN and word not in _KNOWN_HAN)
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -74,9 +74,8 @@ _NUMBER = re.compile(
     rf"(?<![\w.,^])(?<![A-Za-z]-)(?P<mantissa>{_MANTISSA})"
     r"(?:\s*[×x*·]\s*10\s*\^\s*(?P<power>[+-]?\d+)|[eE](?P<exponent>[+-]?\d+)(?!\w))?"
 )
-_SCALED_UNIT = re.compile(rf"[\s~]{{0,2}}{_SCALE}?[\s~-]{{0,2}}?{_UNIT}")
+_SCALED_UNIT = re.compile(rf"(?<![A-Za-z])[\s~]{{0,2}}{_SCALE}?[\s~-]{{0,2}}?{_UNIT}")
 _SCALE_ALONE = re.compile(rf"[\s~]?{_SCALE}")
-_HEADER_UNIT = re.compile(rf"(?<![A-Za-z]){_SCALE}?{_UNIT}")
 _HEADER_SCALE = re.compile(rf"\((?:in )?{_SCALE}s?\)|\bin {_SCALE}s\b".replace("?P<scale>", "", 1))
 _APPROXIMATE = re.compile(
     r"(?:≈|~|about|approximately|approx\.?|around|roughly|some|nearly|almost|ca\.?|circa|约|大约|近|≃)\s*$",
@@ -166,7 +165,7 @@ def find_numbers(text: str) -> list[Written]:
 def unit_of_header(header: str) -> Unit | None:
     """The unit that a header states for the bare numbers below it: FLOPs (GFLOPs), Memory (GiB), Share (%)."""
     best: Unit | None = None
-    for match in _HEADER_UNIT.finditer(header):
+    for match in _SCALED_UNIT.finditer(header):
         if match.group("ratio"):
             continue
         unit = _unit(match)

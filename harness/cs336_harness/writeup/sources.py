@@ -56,16 +56,16 @@ def _lines_of(path: Path) -> Lines:
     text = _decoded(path, content)
     if kind == ".ipynb" or (str(path) == STANDARD_INPUT and _is_notebook(text)):
         return _notebook(path, text)
-    from cs336_harness.writeup import markup
-
     opening = text.lstrip()[:200].lower()
     if kind in (".html", ".htm") or opening.startswith(("<!doctype html", "<html")):
-        return markup.of_html(text)
-    if kind == ".tex" or "\\documentclass" in text or "\\begin{document}" in text:
-        return markup.of_latex(text)
-    if kind == ".typ":
-        return markup.of_typst(text)
-    return _numbered(text)
+        from cs336_harness.writeup.markup import of_html as as_markdown
+    elif kind == ".tex" or "\\documentclass" in text or "\\begin{document}" in text:
+        from cs336_harness.writeup.markup import of_latex as as_markdown
+    elif kind == ".typ":
+        from cs336_harness.writeup.markup import of_typst as as_markdown
+    else:
+        as_markdown = _numbered
+    return as_markdown(text)
 
 
 def _content(path: Path) -> bytes:
