@@ -13,7 +13,7 @@ pytest.importorskip("hypothesis")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written import HANDOUTS, answer, verdict, wrong_numbers
+from written import HANDOUTS, answer, configuration, verdict, wrong_numbers
 
 from cs336_harness.cost.presets import preset
 from cs336_harness.writeup.formulas import values_of
@@ -65,7 +65,8 @@ def test_a_rounded_number_is_held_to_its_last_digit(number: int, digits: int, no
     (found,) = find_numbers(plain(ROUNDED[notation](f"{mantissa:f}", exponent)).text)
     assert found.step == Fraction(10) ** (exponent - digits)
     assert found.matches(number)
-    assert not found.matches(number + int(found.step) + 1)
+    assert not found.matches(number - int(found.step) - 1)
+    assert not found.matches(number + (2 if digits == 1 else 1) * int(found.step) + 1)  # two digits may be cut off
 
 
 @given(st.text("0123456789()+-*/^ VDLFHTB²×·xN._", max_size=60))
@@ -171,6 +172,42 @@ def test_trends_are_judged(sentence: str, wrong: list[str]):
 def test_ratios_are_judged(sentence: str, wrong: list[str]):
     text = f"{answer(XL)}\n\n## (e)\n\nThe context is 16,384.\n\n{sentence}\n"
     assert [finding.claim.number.text for finding in wrong_numbers(text)] == wrong
+
+
+@pytest.mark.parametrize(
+    ("sentence", "wrong"),
+    [
+        ("The head's share rises with model size.", ["rises"]),
+        ("The head's share falls with model size.", []),
+        ("The LM head grows from 27.1 % in GPT-2 small to 4.7 % in GPT-2 XL.", ["grows"]),
+        ("The LM head fell from 27.1 % in GPT-2 small to 4.7 % in GPT-2 XL.", []),
+        ("For larger models the LM head takes a larger share.", ["larger share"]),
+        ("As models get larger, the LM head becomes less important.", []),
+        ("The FFN's FLOPs increase, and the LM head becomes more important.", ["more important"]),
+        ("The head's FLOPs increase 2 times, while its share falls.", []),
+    ],
+)
+def test_a_trend_is_judged_however_it_is_said(sentence: str, wrong: list[str]):
+    text = f"{answer(XL)}\n\n## (d)\n\n{sentence}\n"
+    assert [finding.claim.number.text for finding in wrong_numbers(text)] == wrong
+
+
+@pytest.mark.parametrize(
+    ("sentence", "wrong"),
+    [
+        ("It takes about 6.5 GB of memory.", 0),
+        ("It takes about 6.6 GB of memory.", 0),
+        ("The feed-forward takes 57 % of the FLOPs.", 0),
+        ("The feed-forward takes 56 % of the FLOPs.", 1),
+        ("It takes about 6.4 GB of memory.", 1),
+        ("It takes 6.51 GB of memory.", 1),
+        ("In total 3.51 TFLOPs.", 1),
+        ("In total about 3.51 TFLOPs.", 0),
+    ],
+)
+def test_two_digits_and_what_is_said_to_be_about_may_be_cut_off(sentence: str, wrong: int):
+    part = "c" if "%" in sentence else "a" if "GB" in sentence else "b"
+    assert len(wrong_numbers(f"{configuration(XL)}\n\n## ({part})\n\n{sentence}\n")) == wrong
 
 
 def test_one_cause_is_one_finding():

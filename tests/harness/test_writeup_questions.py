@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from written import HANDOUTS, LABELS, Sizes, answer, configuration, hints, verdict, wrong_numbers
 
 from cs336_harness.commands.writeup import writeup
+from cs336_harness.cost.presets import preset
 from cs336_harness.places import TEMPLATES
 from cs336_harness.writeup.questions import QUESTIONS, judge_text
 
@@ -120,6 +121,56 @@ def test_shares_that_follow_from_wrong_lines_say_so():
 def test_what_costs_most_must_be_named(sentence: str, expected: str):
     text = f"{answer(XL).rpartition('## (c)')[0]}## (c)\n\nWhich parts take the most FLOPs?\n\n{sentence}\n"
     assert verdict(judge_text(text), "c.largest") == expected
+
+
+def test_what_costs_most_keeps_the_right_share_to_itself_and_asks_for_it():
+    text = f"{answer(XL).rpartition('## (c)')[0]}## (c)\n\nThe feed-forward costs most, 47.5 %.\n"
+    judgement = judge_text(text)
+    assert verdict(judgement, "c.largest") == "wrong"
+    assert "57.5" not in judgement.answers["c.largest"].message
+    assert verdict(judge_text(text.replace("47.5", "57.5")), "c.largest") == "right"
+
+
+def test_what_costs_most_is_not_held_against_lines_that_are_not_there(file):
+    out = " ".join(_run(file("## (c)\n\nAttention costs most.\n"))[1].split())
+    assert "(c) what costs most (line 3): Another part costs more than the one that is named." in out
+
+
+@pytest.mark.parametrize(
+    ("sentence", "counts"),
+    [
+        ("The model has 1,640,452,800 parameters.", "1 number read: 1 right, 0 wrong, 0 not recognised"),
+        ("Hello.", "no numbers read: 0 right, 0 wrong, 0 not recognised"),
+    ],
+)
+def test_counts_are_said_as_people_say_them(file, sentence: str, counts: str):
+    out = " ".join(_run(file(f"## (a)\n\n{sentence}\n"))[1].split())
+    assert counts in out
+    assert "right every other number" not in out
+
+
+def test_a_configuration_that_is_given_decides(file):
+    right, small = answer(XL), answer(preset("gpt2-small"))
+    code, out, _ = _run(file(right), "--config", "gpt2-small")
+    out = " ".join(out.split())
+    assert code == 1
+    assert "as --config says" in out
+    assert "The write-up itself states num_layers 48 (line 9), d_model 1,600 (line 10)" in out
+    assert "It is the number of GPT-2 XL." in out
+    for question in ("a.parameters", "a.memory", "b.w1", "b.total"):
+        assert verdict(judge_text(right, given=preset("gpt2-small")), question) == "wrong"
+    assert judge_text(small, given=preset("gpt2-small")).passed
+    assert judge_text(right, given=XL).configuration.notices == ()
+
+
+def test_a_handout_that_is_given_decides(file):
+    code, out, _ = _run(file(answer(XL)), "--handout", "2025")
+    out = " ".join(out.split())
+    assert code == 1
+    assert "d_ff 6400, untied, batch 1, float32, as --handout 2025 says" in out
+    assert "The write-up itself states d_ff 4,288 (line 13): not used." in out
+    assert _run(file(answer(HANDOUTS["2025"])), "--handout", "2025")[0] == 0
+    assert "as the write-up states it" in " ".join(_run(file(answer(XL)))[1].split())
 
 
 def test_the_products_of_m_k_n_and_count_are_checked():

@@ -50,3 +50,8 @@ def preset(name: str, handout: int = 2026) -> DecoderShape:
         num_kv_heads=num_heads,
         d_ff=handout_d_ff(d_model, handout),
     )
+
+
+def readable_preset(name: str) -> str:
+    """A preset's name as people write it: GPT-2 XL, GPT-2 small."""
+    return name.replace("gpt2-xl", "GPT-2 XL").replace("gpt2-", "GPT-2 ")

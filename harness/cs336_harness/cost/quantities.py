@@ -76,7 +76,10 @@ COMPONENT_GROUPS: dict[str, frozenset[str]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """One forward pass that an answer speaks of: a model by name, its shape, the batch size and the sequence length."""
+    """One forward pass that an answer speaks of: its shape, the batch size and the sequence length.
+
+    ``model`` names one of GPT-2's sizes; it is empty for the model that the answer is about.
+    """
 
     model: str
     shape: DecoderShape

@@ -94,7 +94,7 @@ def open_books(document: Document, configuration: Configuration) -> Books:
     """The cases that a write-up's parts speak of."""
     shape, batch = configuration.shape, configuration.batch_size
     length = shape.context_length
-    main = Case("gpt2-xl", shape, batch, length)
+    main = Case("", shape, batch, length)
     return Books(configuration, main, _models(document, main), _long_length(document, length) or 16 * length)
 
 

@@ -86,13 +86,15 @@ _DTYPES = {"fp32": "float32", "single": "float32", "fp16": "float16", "half": "f
 class Configuration:
     """What the write-up is about: a shape, the batch, and the dtype of its parameters.
 
-    ``notices`` say what of it the text does not state, or states twice.
+    ``given_by`` is the option that names it, empty where the text is to state it. ``notices`` say what of it the text
+    does not state, states twice, or states otherwise.
     """
 
     shape: DecoderShape
     batch_size: int = 1
     dtype: str = "float32"
     notices: tuple[str, ...] = ()
+    given_by: str = ""
 
     @property
     def bytes_per_value(self) -> int:
@@ -105,17 +107,20 @@ def possible_configurations(
 ) -> list[Configuration]:
     """What a write-up may be about, the likeliest first: what it states, and the handout's GPT-2 XL for the rest.
 
-    ``given`` is a configuration that somebody else states for it; it leaves no choice.
+    ``given``, or the GPT-2 XL of a ``handout``, is what somebody else holds it against; it leaves no choice.
     """
     found = _Found()
     for block in document.blocks:
         if block.part not in ("d", "e"):
             found.read(block)
     dtype = found.dtype or "float32"
+    given_by = "--config" if given is not None else f"--handout {handout}"
+    if given is None and handout is not None:
+        given = preset("gpt2-xl", handout)
     if given is not None:
-        return [Configuration(given, 1, dtype)]
+        return [Configuration(given, 1, dtype, found.otherwise(given, document), given_by)]
     choices: dict[DecoderShape, Configuration] = {}
-    for year in HANDOUTS if handout is None else (handout,):
+    for year in HANDOUTS:
         for sizes, twice in found.agreed(document):
             shape, notices = _filled(sizes, year, tied=found.tied or False)
             batch = sizes.get("batch_size", 1)
@@ -284,6 +289,19 @@ class _Found:
             )
         if twice or any(name not in first for name in SIZES if name not in _OPTIONAL):
             yield {}, []
+
+    def otherwise(self, given: DecoderShape, document: Document) -> tuple[str, ...]:
+        """A notice of the sizes that the text states otherwise than what it is held against; none where it agrees."""
+        sizes, _ = next(iter(self.agreed(document)))
+        lines = {key: stated[0][1] for statements in self.statements[::-1] for key, stated in statements.items()}
+        other = [
+            f"{name} {sizes[name]:,} ({document.source.place(lines[name])})"
+            for name in SIZES
+            if name in sizes and name not in _OPTIONAL and sizes[name] != getattr(given, name)
+        ]
+        if self.tied is not None and self.tied != given.tie_embeddings:
+            other.append("tied embeddings" if self.tied else "untied embeddings")
+        return (f"The write-up itself states {', '.join(other)}: not used.",) if other else ()
 
     def _named(self) -> set[str]:
         return {key for statements in self.statements for key in statements} - {"batch_size"}

@@ -28,6 +28,7 @@ from cs336_harness.cost.ledger import (
     SHARE,
     components_of,
 )
+from cs336_harness.cost.presets import readable_preset
 from cs336_harness.cost.quantities import Case, Quantity, quantity
 from cs336_harness.writeup.books import Books, measure
 from cs336_harness.writeup.diagnosis import diagnose, explained
@@ -74,7 +75,7 @@ def judge_claims(claims: Sequence[Claim], books: Books, has_parts: bool) -> list
     findings = _totals_of_tables(findings, books)
     findings = _subtotals(findings, books)
     findings = _unchanged(findings, books)
-    return [_named(finding) for finding in findings]
+    return [_named(finding, books) for finding in findings]
 
 
 def numbers_that_name_themselves(document: Document) -> list[Written]:
@@ -98,6 +99,8 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
     for role in said:
         if number.matches(role.value):
             return Finding(claim, RIGHT, role)
+    if other := _of_another_model(claim, said, books):
+        return Finding(claim, WRONG, other)
     by_formula = _formula_says(claim, books)
     if by_formula is not None:
         return Finding(claim, WRONG, by_formula)
@@ -145,15 +148,33 @@ def _is_a_part(role: Quantity, number: Written) -> bool:
     return number.value < role.value / 2
 
 
+def _of_another_model(claim: Claim, said: Sequence[Quantity], books: Books) -> Quantity | None:
+    """What a number should have been that is right for another of GPT-2's sizes only."""
+    if _model_is_open(claim, books) or claim.models or claim.aside:
+        return None
+    equal = books.equal_to(claim.number)
+    siblings = [case for case in books.models.values() if case != books.main]
+    if not equal or any(role.case not in siblings for role in equal):
+        return None
+    own = [quantity(role.measure, books.main) for role in equal]
+    return next((role for role in own if role in said), own[0])
+
+
+def _model_is_open(claim: Claim, books: Books) -> bool:
+    """Whether a number may be of another of GPT-2's sizes: not where somebody says what the answer is held against."""
+    return not claim.models and (claim.part == "d" or not books.configuration.given_by)
+
+
 def _excuses(claim: Claim, said: Sequence[Quantity], books: Books) -> Iterator[Quantity]:
     """What else may have been meant by a number that the words were read to be wrong for.
 
     Which of GPT-2's sizes is meant, and at which length, is open where the words name none; all else they have named.
     """
+    siblings = books.models.values() if _model_is_open(claim, books) else ()
     shapes = {other.case.shape for other in said}
     lengths = {other.case.sequence_length for other in said}
     for case in books.cases:
-        if case.shape not in shapes and (claim.models or case not in books.models.values()):
+        if case.shape not in shapes and case not in siblings:
             continue
         if claim.lengths and case.sequence_length not in lengths:
             continue
@@ -328,8 +349,8 @@ def _subtotals(findings: list[Finding], books: Books) -> list[Finding]:
         if role is None or finding.claim.dimension == RATIO:
             return finding
         if finding.verdict == WRONG and _is_whole(role) and role in stated:
-            equal = books.equal_to(finding.claim.number)
-            return dataclasses.replace(finding, verdict=RIGHT, quantity=equal[0]) if equal else finding
+            parts = [part for part in books.equal_to(finding.claim.number) if part.case == role.case]
+            return dataclasses.replace(finding, verdict=RIGHT, quantity=parts[0]) if parts else finding
         if (
             finding.verdict == RIGHT
             and _claims_the_whole(finding)
@@ -381,16 +402,21 @@ def _unchanged(findings: list[Finding], books: Books) -> list[Finding]:
     return [settled(finding) for finding in findings]
 
 
-def _named(finding: Finding) -> Finding:
+def _named(finding: Finding, books: Books) -> Finding:
     """The finding with its mistake named."""
     role = finding.quantity
     if finding.verdict != WRONG or role is None or finding.hints:
         return finding
-    return dataclasses.replace(finding, hints=tuple(_hints(finding, role)))
+    return dataclasses.replace(finding, hints=tuple(_hints(finding, role, books)))
 
 
-def _hints(finding: Finding, role: Quantity) -> Iterator[str]:
+def _hints(finding: Finding, role: Quantity, books: Books) -> Iterator[str]:
     number = finding.claim.number
+    if role.case == books.main:
+        for case in books.models.values():
+            if case != role.case and number.names_itself and number.matches(quantity(role.measure, case).value):
+                yield f"It is the number of {readable_preset(case.model)}."
+                return
     if number.unit.endswith("MACs"):
         as_flops = dataclasses.replace(number, value=number.value / 2, step=number.step / 2)
         if as_flops.matches(role.value):

@@ -166,7 +166,8 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
 )
 
 _REFERENCE = re.compile(
-    r"\b(?:of|over|by) (?:the |its |all )?(?:grand |overall )?(?:total|sum|whole)\b(?: (?:model|flops|forward pass"
+    r"(?<=[a-z])['’]s\b"
+    r"|\b(?:of|over|by) (?:the |its |all )?(?:grand |overall )?(?:total|sum|whole)\b(?: (?:model|flops|forward pass"
     r"|compute))?"
     r"|占\s*总\w{0,3}",
     re.IGNORECASE,

@@ -112,7 +112,7 @@ class Written:
     ``value`` is in base units (parameters, bytes, FLOPs, a share of one, a ratio); ``step`` is what one in the last
     written digit is worth, 0 for a number that was written out exactly. ``dimension`` is None when no unit says it.
     ``working`` marks an operand of a sum or product, which is no answer; ``rate`` a unit per second, and ``bound`` a
-    limit such as "less than 1 %", which states no value.
+    limit such as "less than 1 %", which states no value. ``loose`` marks digits that may as well have been cut off.
     """
 
     text: str
@@ -125,6 +125,7 @@ class Written:
     working: bool
     rate: bool = False
     bound: bool = False
+    loose: bool = False
 
     @property
     def names_itself(self) -> bool:
@@ -132,8 +133,12 @@ class Written:
         return self.value >= 10**6 and self.step * 20_000 <= self.value
 
     def matches(self, true: Fraction | int) -> bool:
-        """Whether this is the true value, rounded to the digits that were written and no further."""
-        return self.value == true or 2 * abs(self.value - true) <= self.step
+        """Whether this is the true value, rounded to the digits that were written and no further.
+
+        "About 6.5 GB", or 61 %, may also be what was cut off there.
+        """
+        cut_off = self.loose and 0 < true - self.value < self.step
+        return self.value == true or 2 * abs(self.value - true) <= self.step or cut_off
 
     @property
     def exact(self) -> bool:
@@ -222,7 +227,9 @@ def _make(text: str, span: tuple[int, int], value: Fraction, step: Fraction, uni
         working = False  # "1.64 B parameters / 6.56 GB" gives two answers
     rate = unit.dimension == FLOPS and bool(_RATE.match(rest))
     bound = bool(_BOUND.search(before))
-    return Written(text[span[0] : span[1]].strip(), value, step, unit.dimension, unit.name, *span, working, rate, bound)
+    loose = bool(_APPROXIMATE.search(before)) or 10 * step <= value < 100 * step
+    shown = text[span[0] : span[1]].strip()
+    return Written(shown, value, step, unit.dimension, unit.name, *span, working, rate, bound, loose)
 
 
 def _mantissa(text: str) -> tuple[Fraction, int]:

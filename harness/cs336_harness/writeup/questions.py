@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, GROUPS, MATMULS, PARAMETERS, components_of
-from cs336_harness.cost.units import grouped, percent
+from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, GROUPS, MATMULS, PARAMETERS, SHARE, components_of
+from cs336_harness.cost.units import grouped
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.books import Books, open_books
 from cs336_harness.writeup.configuration import Configuration, possible_configurations
@@ -113,8 +113,8 @@ def judge_source(source: Source, given: DecoderShape | None = None, handout: int
         *_multiplies(findings),
         _total(findings, "b.total", FLOPS, ("b",)),
     ]
-    answers.append(_sum(findings, answers[-1]))
-    answers.append(_largest(document, books))
+    answers.append(_sum(findings, answers[-1], source))
+    answers.append(_largest(document, books, findings))
     for question, (verdict, message, lines) in (
         ("derivation", judge_derivation(document, books)),
         ("self_test", judge_self_test(document)),
@@ -183,7 +183,7 @@ def _multiplies(findings: list[Finding]) -> list[Answer]:
     return answers
 
 
-def _sum(findings: list[Finding], total: Answer) -> Answer:
+def _sum(findings: list[Finding], total: Answer, source: Source) -> Answer:
     lines = partition(multiply_lines(findings))
     covered = frozenset().union(*(finding.components for finding in lines if finding.quantity))
     absent = [name for name in MATMULS if name not in covered]
@@ -195,29 +195,28 @@ def _sum(findings: list[Finding], total: Answer) -> Answer:
         number = stated.claim.number
         if abs(number.value - added) > slack + number.step / 2:
             message = (
-                f"The lines add up to {grouped(round(added))}, the total on line {stated.line} says {number.text}: "
-                f"{_difference(number.value - added, lines)}."
+                f"The lines add up to {grouped(round(added))}, the total ({source.place(stated.line)}) says "
+                f"{number.text}: {_difference(number.value - added, lines, source)}."
             )
             return Answer("b.sum", WRONG, tuple(lines), message)
     return Answer("b.sum", RIGHT, tuple(lines), f"The lines add up to {grouped(round(added))}.")
 
 
-def _difference(difference: Fraction, lines: list[Finding]) -> str:
+def _difference(difference: Fraction, lines: list[Finding], source: Source) -> str:
     if wrong := sorted({finding.line for finding in lines if finding.verdict == WRONG}):
-        return f"correct line{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))} first"
+        return f"correct {', '.join(map(source.place, wrong))} first"
     for finding in lines:
         value, _ = in_the_model(finding)
         if abs(abs(difference) - value) * 1000 <= value:
             verb = "leaves out" if difference < 0 else "counts twice"
-            return f"it {verb} line {finding.line} ({finding.claim.label or finding.claim.number.text})"
+            return f"it {verb} {source.place(finding.line)} ({finding.claim.label or finding.claim.number.text})"
     return f"{grouped(abs(round(difference)))} too {'little' if difference < 0 else 'much'}"
 
 
-def _largest(document: Document, books: Books) -> Answer:
+def _largest(document: Document, books: Books, findings: list[Finding]) -> Answer:
+    """Whether the part that costs most is named, and the share that is stated beside it is its own."""
     ledger = books.main.ledger
-    costs = {name: ledger.amount(FLOPS, components, "model") for name, components in GROUPS.items()}
-    largest = max(costs, key=lambda name: costs[name])
-    share = percent(costs[largest], sum(costs.values()))
+    largest = max(GROUPS, key=lambda name: ledger.amount(FLOPS, GROUPS[name]))
     has_parts = "c" in document.parts
     sentences = [
         block
@@ -229,10 +228,19 @@ def _largest(document: Document, books: Books) -> Answer:
     # In its own part the answer may be as short as "the feed-forward".
     for sentence, groups in _naming_parts(superlative) or (_naming_parts(sentences) if has_parts else []):
         if any(group <= GROUPS[largest] or group >= GROUPS[largest] for group in groups):
-            return Answer("c.largest", RIGHT, (), f"{largest}, {share}, on line {sentence.line}.")
+            shares = [
+                finding
+                for finding in findings
+                if finding.line == sentence.line
+                and finding.dimension == SHARE
+                and finding.verdict == WRONG
+                and finding.components == GROUPS[largest]
+            ]
+            message = f"{largest}{', but its share is another one' if shares else ''}"
+            return Answer("c.largest", WRONG if shares else RIGHT, tuple(shares), message, (sentence.line,))
         named = named or sentence.line
     if named is not None:
-        return Answer("c.largest", WRONG, (), f"Line {named} names another part than the lines of (b) do.")
+        return Answer("c.largest", WRONG, (), "Another part costs more than the one that is named.", (named,))
     return Answer("c.largest", MISSING, (), "No sentence says which part of the model costs most.")
 
 
@@ -252,4 +260,6 @@ def _others(findings: list[Finding], answers: list[Answer]) -> Answer:
     others = [f for f in findings if id(f) not in answered and f.verdict != UNRECOGNISED]
     if not others and not answered:
         return Answer("numbers", MISSING, (), "The write-up holds no number that answers anything.")
+    if not others:
+        return Answer("numbers", LEFT_OUT, (), "there is none")
     return _answer("numbers", others)

@@ -19,26 +19,31 @@ from cs336_harness.writeup.verdicts import RIGHT, UNRECOGNISED, WRONG, Finding
 _OF_THE_LENGTH = re.compile(
     r"\b(?:context|sequence|length|positions?|tokens?)\b[^,;.]{0,40}$|(?:上下文|序列|长度)[^,;。]{0,12}$", re.I
 )
-_SHARE = re.compile(r"\bshares?\b|\bproportion|\bpercent|\bfraction\b|\brelative|占比|比例|份额|比重", re.I)
+_SHARE = re.compile(
+    r"\bshares?\b|\bproportion\w*|\bpercent\w*|%|\bfraction\b|\brelative(?:ly)?\b|\b(?:more|less) "
+    r"(?:important|significant|dominant)\b|占比|比例|份额|比重",
+    re.I,
+)
+_AMOUNT = re.compile(r"\bflops?\b|\bcosts?\b|\bcompute\b|\btimes\b|\d\s?[x×]|计算量|倍|\d", re.I)
 _RISES = re.compile(
-    r"\b(?:grow|ris|increas|gain|climb|expand|go(?:es)? up|larger share|dominat\w* more)\w*|上升|增加|增长|变大"
-    r"|提高|升高",
+    r"\b(?:gr[oe]w|r[io]s|increas|gain|climb|expand|go(?:es)? up|larger share|dominat\w* more"
+    r"|more (?:important|significant|dominant))\w*|上升|增加|增长|变大|提高|升高",
     re.I,
 )
 _FALLS = re.compile(
-    r"\b(?:fall|drop|decreas|shrink|declin|lose|reduc|go(?:es)? down|smaller share|diminish)\w*|下降|减少|降低|变小"
-    r"|缩小",
+    r"\b(?:f[ae]ll|drop|decreas|shr[aiu]nk|declin|lose|reduc|go(?:es)? down|smaller share|diminish"
+    r"|less (?:important|significant|dominant))\w*|下降|减少|降低|变小|缩小",
     re.I,
 )
 _BACKWARDS = re.compile(
-    r"\bsmaller\b|\bdecreas\w* (?:model|size|context)|\bshorter\b|\bfrom xl\b|\bnot\b|n't\b|更小|较小|更短", re.I
+    r"\bsmaller\b(?! share)|\bdecreas\w* (?:model|size|context)|\bshorter\b|\bfrom xl\b|\bnot\b|n't\b|更小|较小|更短",
+    re.I,
 )
 _CLAUSE = re.compile(r"[,;:，；：。、]|\bwhile\b|\bwhereas\b|\bbut\b|\band\b|而")
 _SUBORDINATE = re.compile(
-    r"\b(?:as|when|with)\b[^,;]{0,60}?\b(?:models?|sizes?|scale|context|length|width|depth|larger|bigger"
-    r"|longer)\b[^,;]{0,20}?"
-    r"(?:\b(?:grows?|increases?|rises?|gets? larger|scales?(?: up)?)\b|(?=[,;.]|$))|随着?[^,，;；]{0,16}(?:增大"
-    r"|增加|增长|变大|变长)",
+    r"\b(?:as|when|with)\b[^,;]{0,60}?\b(?:models?|sizes?|scale|context|length|width|depth|larger|bigger|longer)\b"
+    r"[^,;]{0,20}?(?:\b(?:grows?|increases?|rises?|gets? larger|scales?(?: up)?)\b|(?=[,;.]|$))"
+    r"|\bfor (?:larger|bigger|deeper|longer) \w+|随着?[^,，;；]{0,16}(?:增大|增加|增长|变大|变长)",
     re.I,
 )
 
@@ -93,14 +98,19 @@ def judge_trends(document: Document, books: Books) -> list[Finding]:
 
 def _trends_of(passage: Passage, books: Books) -> Iterator[Finding]:
     text = _SUBORDINATE.sub(lambda match: " " * len(match.group(0)), passage.content.words)
-    if not _SHARE.search(text) or _BACKWARDS.search(text) or is_aside(text):
+    if not _SHARE.search(text) or _BACKWARDS.search(text) or is_aside(_FALLS.sub("", _RISES.sub("", text))):
         return
     cases = list(books.models.values()) if passage.part == "d" else [books.main, books.long]
     for start, clause in _clauses(text):
         mentions = find_mentions(clause)
         verbs = [(match, up) for pattern, up in ((_RISES, True), (_FALLS, False)) for match in pattern.finditer(clause)]
         readings = [reading for reading in readings_of_mentions(mentions) if not reading >= BLOCK - {"ln1", "ln2"}]
-        if len(verbs) != 1 or not readings or len(mentions) > 2 or any(character.isdigit() for character in clause):
+        if (
+            len(verbs) != 1
+            or not readings
+            or len(mentions) > 2
+            or (_AMOUNT.search(clause) and not _SHARE.search(clause))
+        ):
             continue
         match, rises = verbs[0]
         directions = [_direction(reading, cases) for reading in readings]

@@ -22,7 +22,7 @@ from cs336_harness.cost.ledger import (
     SHARE,
     components_of,
 )
-from cs336_harness.cost.presets import HANDOUTS, PRESET_NAMES, preset
+from cs336_harness.cost.presets import HANDOUTS, PRESET_NAMES, preset, readable_preset
 from cs336_harness.cost.quantities import Quantity
 from cs336_harness.cost.units import grouped, readable_bytes
 from cs336_harness.writeup.configuration import Configuration
@@ -46,7 +46,7 @@ _WITHOUT_NUMBERS = ("c.largest", "derivation", "self_test", "b.sum", "b.multipli
 def report_lines(judgement: Judgement, name: str, *, show_answers: bool = False) -> Iterator[tuple[str, str]]:
     """The report as (verdict, text): summary, what it is held against, questions, then what is wrong and why."""
     yield "", f"{name}: {summary_line(judgement)}"
-    yield "", f"Held against {describe_configuration(judgement.configuration)}"
+    yield "", f"Held against {describe_configuration(judgement.configuration)}, {_origin(judgement.configuration)}"
     for notice in judgement.configuration.notices:
         yield "", notice
     yield "", ""
@@ -119,11 +119,16 @@ def summary_line(judgement: Judgement) -> str:
     said = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in (RIGHT, WRONG, MISSING))
     left_out = f" ({verdicts[LEFT_OUT]} left out)" if verdicts[LEFT_OUT] else ""
     causes = len(findings_by_cause(judgement))
-    of = f" of {causes} cause{'s' if causes > 1 else ''}" if causes else ""
+    of = f" of {_count(causes, 'cause')}" if causes else ""
     return (
-        f"{said}{left_out}; {sum(numbers.values())} numbers read: {numbers[RIGHT]} right, {numbers[WRONG]} wrong{of}, "
+        f"{said}{left_out}; {_count(sum(numbers.values()), 'number')} read: {numbers[RIGHT]} right, "
+        f"{numbers[WRONG]} wrong{of}, "
         f"{numbers[UNRECOGNISED]} not recognised"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def describe_configuration(configuration: Configuration) -> str:
@@ -131,7 +136,7 @@ def describe_configuration(configuration: Configuration) -> str:
     shape = configuration.shape
     known = next(
         (
-            f"the {year} handout's {name.replace('gpt2', 'GPT-2').replace('-xl', ' XL').replace('2-', '2 ')}: "
+            f"the {year} handout's {readable_preset(name)}: "
             for year in HANDOUTS
             for name in PRESET_NAMES
             if shape == preset(name, year)
@@ -144,6 +149,13 @@ def describe_configuration(configuration: Configuration) -> str:
         f"num_layers {shape.num_layers}, d_model {shape.d_model}, num_heads {shape.num_heads}{kv}, d_ff {shape.d_ff}, "
         f"{'tied' if shape.tie_embeddings else 'untied'}, batch {configuration.batch_size}, {configuration.dtype}"
     )
+
+
+def _origin(configuration: Configuration) -> str:
+    """Where the configuration came from."""
+    if configuration.given_by:
+        return f"as {configuration.given_by} says"
+    return "as the write-up states it" if not configuration.notices else "as far as the write-up states it"
 
 
 def describe_finding(finding: Finding, *, show_answers: bool = False) -> str:
@@ -185,7 +197,7 @@ def describe_quantity(quantity: Quantity) -> str:
 def _elsewhere(quantity: Quantity) -> str:
     """The model and the length, where they are not the ones that the write-up is about."""
     case = quantity.case
-    model = "" if case.model == "gpt2-xl" else f" of GPT-2 {case.model.removeprefix('gpt2-')}"
+    model = f" of {readable_preset(case.model)}" if case.model else ""
     length = case.sequence_length
     return model + (f" at {length:,} positions" if length != case.shape.context_length else "")
 
@@ -219,6 +231,7 @@ def judgement_json(judgement: Judgement, name: str) -> dict[str, Any]:
             **{field: getattr(shape, field) for field in shape.model_arguments() if field != "rope_theta"},
             "batch_size": configuration.batch_size,
             "dtype": configuration.dtype,
+            "given_by": configuration.given_by or None,
             "notices": list(configuration.notices),
         },
         "questions": [
@@ -283,7 +296,8 @@ def _question_line(answer: Answer, source: Source) -> str:
     at = f" ({_places(answer.lines, source)})" if answer.lines else ""
     message = answer.message
     if answer.question == "numbers":
-        at, message = (f" ({len(answer.findings)} read)" if answer.findings else " (none)"), ""
+        verdicts = Counter(finding.verdict for finding in answer.findings)
+        at, message = "", ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) or answer.message
     elif answer.question in ("d", "e"):
         message = ", ".join(f.claim.number.text for f in answer.findings if f.verdict == WRONG)
     elif answer.question not in _WITHOUT_NUMBERS and answer.verdict != MISSING:
