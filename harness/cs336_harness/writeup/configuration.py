@@ -86,8 +86,8 @@ _DTYPES = {"fp32": "float32", "single": "float32", "fp16": "float16", "half": "f
 class Configuration:
     """What the write-up is about: a shape, the batch, and the dtype of its parameters.
 
-    ``given_by`` is the option that names it, empty where the text is to state it. ``notices`` say what of it the text
-    does not state, states twice, or states otherwise.
+    ``given_by`` is the option that names it, empty where the text is to state it; ``stated`` are the sizes that
+    the text states then. ``notices`` say what of it the text does not state, states twice, or states otherwise.
     """
 
     shape: DecoderShape
@@ -95,6 +95,7 @@ class Configuration:
     dtype: str = "float32"
     notices: tuple[str, ...] = ()
     given_by: str = ""
+    stated: frozenset[str] = frozenset()
 
     @property
     def bytes_per_value(self) -> int:
@@ -124,7 +125,8 @@ def possible_configurations(
         for sizes, twice in found.agreed(document):
             shape, notices = _filled(sizes, year, tied=found.tied or False)
             batch = sizes.get("batch_size", 1)
-            choices.setdefault(shape, Configuration(shape, batch, dtype, (*twice, *notices)))
+            stated = frozenset(sizes)
+            choices.setdefault(shape, Configuration(shape, batch, dtype, (*twice, *notices), stated=stated))
     return list(choices.values())
 
 
@@ -219,7 +221,7 @@ class _Found:
             self._read_table(block)
             return
         text = block.content.text
-        if models_named(text, by_size=True) - {"xl"}:
+        if (models_named(text, by_size=True) | models_named(text)) - {"xl"}:
             return  # the sizes of another model
         for match in _statements(_STATED, text):
             key, value = _key(match), _number(match.group(match.re.groups))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from cs336_harness.writeup.evidence import models_named
 from cs336_harness.writeup.plain import Plain, code, full_width_as_ascii, plain
 from cs336_harness.writeup.sources import Source
 
@@ -269,6 +270,8 @@ class _Reader:
                 pending = []
             if text.strip():
                 pending.append(text)
+        if models := models_named(token.content):  # what code prints is about the model that it names
+            self.intro = " ".join(f"GPT-2 {model}" for model in sorted(models))
 
     def _code_line(self, lines: list[str], line: int) -> Iterator[Passage]:
         pieces = [code(text).text for text in lines]

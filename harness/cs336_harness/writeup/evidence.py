@@ -80,7 +80,8 @@ class Claim:
     and ``model`` as far as the text leaves them open. ``certain`` is whether label or sentence says plainly, in known
     words only, what the number is, ``sure`` whether they say what it counts, and ``aside`` whether they speak of
     something that was not asked. ``models`` and ``lengths`` are those that the text names for it; none when it names
-    none. ``formula`` is the expression whose value the number is said to be.
+    none. ``formula`` is the expression whose value the number is said to be. ``shapeless`` marks words without a verb,
+    as of a row that has lost its table.
     """
 
     number: Written
@@ -102,6 +103,7 @@ class Claim:
     table: int | None = None
     column: int | None = None
     each: bool = False
+    shapeless: bool = False
     paragraph: str = ""
 
 

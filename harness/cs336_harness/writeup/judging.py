@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from cs336_harness.cost.ledger import (
@@ -28,8 +28,9 @@ from cs336_harness.cost.ledger import (
     SHARE,
     components_of,
 )
+from cs336_harness.cost.measure import Measure
 from cs336_harness.cost.presets import readable_preset
-from cs336_harness.cost.quantities import Case, Quantity, quantity
+from cs336_harness.cost.quantities import COMPONENT_GROUPS, Case, Quantity, quantity
 from cs336_harness.writeup.books import Books, measure
 from cs336_harness.writeup.diagnosis import diagnose, explained
 from cs336_harness.writeup.document import Document, Passage, TableBlock
@@ -107,7 +108,8 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
     if not (said and claim.certain and _answerable(claim, has_parts) and _is_in_the_account(claim)):
         return _without_label(claim, said, books.equal_to(number))
     nearest = _likeliest([role for role in said if role.dimension == claim.dimension] or said, number)
-    if not claim.readings and _distance(number.value, nearest.value) > _FAR and not diagnose(number, nearest):
+    of_the_whole = not claim.readings or claim.readings[0] == EVERYTHING
+    if of_the_whole and _distance(number.value, nearest.value) > _FAR and not list(_hints(number, nearest, books)):
         return Finding(claim, UNRECOGNISED, None)
     excuse = next(_excuses(claim, said, books), None)
     if excuse is not None:
@@ -117,6 +119,7 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
 
 def _likeliest(said: Sequence[Quantity], number: Written) -> Quantity:
     """Which of the quantities that the words allow a wrong number was meant to be."""
+    said = [role for role in said if role.measure.counted == said[0].measure.counted]
     unchanged = (role for role in said if (shorter := _at_own_length(role)) and number.matches(shorter.value))
     return next(unchanged, None) or min(said, key=lambda role: _distance(number.value, role.value))
 
@@ -178,10 +181,19 @@ def _excuses(claim: Claim, said: Sequence[Quantity], books: Books) -> Iterator[Q
             continue
         if claim.lengths and case.sequence_length not in lengths:
             continue
-        for asked in dict.fromkeys(other.measure for other in said):
+        measures = dict.fromkeys(other.measure for other in said)
+        for asked in (*measures, *(_parts_and_wholes(measures) if claim.shapeless else ())):
             role = quantity(asked, case)
             if claim.number.matches(role.value):
                 yield role
+
+
+def _parts_and_wholes(measures: Iterable[Measure]) -> Iterator[Measure]:
+    """What else a row may be of that has lost its table, and words with it: a part of what is named, or more."""
+    for asked in measures:
+        for components in COMPONENT_GROUPS.values():
+            if components < asked.components or components > asked.components:
+                yield dataclasses.replace(asked, components=components_of(asked.what, components))
 
 
 def _as_share(number: Written) -> Written:
@@ -264,8 +276,8 @@ def _answerable(claim: Claim, has_parts: bool) -> bool:
     """Whether a number that fits nothing is a wrong answer, and not a remark about something else."""
     if claim.dimension is None or (has_parts and claim.part is None and not claim.readings):
         return False
-    if claim.dimension == BYTES and claim.number.value < 1000:
-        return False
+    if claim.dimension == BYTES and (claim.number.value < 1000 or re.search(r"batch", claim.context, re.I)):
+        return False  # to load the model takes no batch
     if claim.part == "d" and not claim.models:
         return False
     if not claim.readings:
@@ -407,11 +419,10 @@ def _named(finding: Finding, books: Books) -> Finding:
     role = finding.quantity
     if finding.verdict != WRONG or role is None or finding.hints:
         return finding
-    return dataclasses.replace(finding, hints=tuple(_hints(finding, role, books)))
+    return dataclasses.replace(finding, hints=tuple(_hints(finding.claim.number, role, books)))
 
 
-def _hints(finding: Finding, role: Quantity, books: Books) -> Iterator[str]:
-    number = finding.claim.number
+def _hints(number: Written, role: Quantity, books: Books) -> Iterator[str]:
     if role.case == books.main:
         for case in books.models.values():
             if case != role.case and number.names_itself and number.matches(quantity(role.measure, case).value):

@@ -99,7 +99,7 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
         (PROJECTIONS,),
     ),
     (
-        rf"\b{_QUERY}{_JOIN}{_KEY}{_JOIN}{_VALUE}\b(?:{_PROJ}|\s*投影)?|\b(?:w_?)?qkv\b(?:{_PROJ}|\s*投影)?",
+        rf"\b{_QUERY}{_JOIN}{_KEY}{_JOIN}{_VALUE}\b(?:{_PROJ}|\s*投影)?|\b(?:w_?)?qkv(?:{_PROJ}|\s*投影|\b)",
         (_Q | _K | _V,),
     ),
     (rf"\b{_KEY}{_JOIN}{_VALUE}\b(?:{_PROJ})?|\bkv{_PROJ}", (_K | _V,)),
@@ -110,11 +110,10 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
         (PROJECTIONS,),
     ),
     (
-        rf"\b{_ATTN}[\s_-]*out(?:put)?(?:{_PROJ})?(?!\w)|\bout(?:put)?{_PROJ}|\bo{_PROJ}|\bw[_^]?o\b"
-        rf"|\boutput projection"
-        r"|(?:注意力)?输出投影|\bo\s*投影",
+        rf"\b{_ATTN}[\s_-]*out(?:put)?(?:{_PROJ})?(?!\w)|\bout{_PROJ}|\bo{_PROJ}|\bw[_^]?o\b|注意力输出投影|\bo\s*投影",
         (_O,),
     ),
+    (rf"\boutput{_PROJ}|输出投影", (_O, HEAD)),
     (rf"\b{_QUERY}{_PROJ}|\bw[_^]?q\b|\bquer(?:y|ies)\b|查询(?:投影)?|\bq\s*投影", (_Q,)),
     (rf"\b{_KEY}{_PROJ}|\bw[_^]?k\b|\bkeys?\b|键(?:投影)?|\bk\s*投影", (_K,)),
     (rf"\b{_VALUE}{_PROJ}|\bw[_^]?v\b|值投影|\bv\s*投影", (_V,)),
@@ -122,7 +121,7 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     (r"\bprojections?\b|投影(?:层|矩阵)?", (PROJECTIONS, _Q, _O)),
     # Feed-forward.
     (
-        r"(?:\bposition[\s-]?wise )?\bfeed[\s_-]?forward(?:[\s_-]*network)?s?\b|\bffns?\b|\bmlps?\b|\bswiglu\b"
+        r"(?:\bposition[\s-]?wise )?\bfeed[\s_-]?forward(?:[\s_-]*network)?s?\b|\bffns?\b|\bmlps?\b|\b(?:swi)?glu\b"
         r"|(?:逐位置)?前馈(?:神经)?(?:网络)?(?:层)?|\bffw\b",
         (FEED_FORWARD,),
     ),
@@ -171,6 +170,9 @@ _REFERENCE = re.compile(
     r"|compute))?"
     r"|占\s*总\w{0,3}",
     re.IGNORECASE,
+)
+_SUFFIX = re.compile(
+    r"_(?=(?:flops?|params?|parameters|bytes|memory|shares?|percent|fraction|total|\d)\b)", re.IGNORECASE
 )
 _PER_HEAD = re.compile(
     r"\b(?:per|each|one|every|single|query|kv|key/value|attention|of the|in each(?: query)?)[\s-]heads?\b|\bnum_heads\b"
@@ -245,8 +247,7 @@ def _compiled() -> tuple[tuple[re.Pattern[str], tuple[frozenset[str], ...]], ...
 @functools.lru_cache(maxsize=1024)
 def find_mentions(words: str) -> tuple[Mention, ...]:
     """The mentions in a text, in order; no two overlap, the more special pattern wins."""
-    text = _PER_HEAD.sub(_blank, words)
-    text = _REFERENCE.sub(_blank, text)
+    text = _prepared(words)
     found: list[Mention] = []
     for pattern, readings in _compiled():
         for match in pattern.finditer(text):
@@ -258,10 +259,15 @@ def find_mentions(words: str) -> tuple[Mention, ...]:
 @functools.lru_cache(maxsize=1024)
 def unknown_words(words: str) -> tuple[str, ...]:
     """The words of a text that are neither a component's name nor plain English or Chinese of an account."""
-    text = _REFERENCE.sub(_blank, _PER_HEAD.sub(_blank, words))
+    text = _prepared(words)
     for pattern, _ in _compiled():
         text = pattern.sub(_blank, text)
     return tuple(word for word in _WORD.findall(text.lower()) if word not in _KNOWN and word not in _KNOWN_HAN)
+
+
+def _prepared(words: str) -> str:
+    """A text where what names no component is blank, and ``w1_flops`` or ``RMSNorm_1`` are two words."""
+    return _SUFFIX.sub(" ", _REFERENCE.sub(_blank, _PER_HEAD.sub(_blank, words)))
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -202,6 +202,8 @@ class _HtmlReader(HTMLParser):
         self.text = ""
         self.start = 1
         self.rows: list[tuple[list[str], str]] = []
+        self.spans: dict[int, tuple[int, str]] = {}  # column -> rows that a cell still reaches down to, and the cell
+        self.rows_spanned = 1
         self.in_table = 0
         self.silent = 0
         self.lead = ""
@@ -213,11 +215,14 @@ class _HtmlReader(HTMLParser):
         elif tag == "table":
             self._flush()
             self.in_table += 1
-            self.rows = []
+            self.rows, self.spans = [], {}
         elif tag == "tr" and self.in_table:
             self.rows.append(([], self._place()))
         elif tag in ("td", "th") and self.in_table:
             self.text = ""
+            self._span_down()
+            rows = dict(attrs).get("rowspan") or "1"
+            self.rows_spanned = int(rows) if rows.isdigit() else 1
         elif tag in ("ol", "ul"):
             self._flush()
             self.numbers.append(0 if tag == "ol" else -1)
@@ -244,7 +249,10 @@ class _HtmlReader(HTMLParser):
         if tag in ("script", "style", "head", "math"):
             self.silent = max(0, self.silent - 1)
         elif tag in ("td", "th") and self.in_table and self.rows:
-            self.rows[-1][0].append(" ".join(self.text.split()))
+            cell = " ".join(self.text.split())
+            if self.rows_spanned > 1:
+                self.spans[len(self.rows[-1][0])] = (self.rows_spanned - 1, cell)
+            self.rows[-1][0].append(cell)
             self.text = ""
         elif tag == "table":
             self.in_table = max(0, self.in_table - 1)
@@ -260,6 +268,15 @@ class _HtmlReader(HTMLParser):
             self._line("```")
         elif re.fullmatch(r"h[1-6]|p|div|li|section|article|blockquote", tag) and not self.in_table:
             self._flush()
+
+    def _span_down(self) -> None:
+        """Fills the places of a row that cells of earlier rows reach down to."""
+        row = self.rows[-1][0] if self.rows else []
+        while len(row) in self.spans:
+            left, cell = self.spans.pop(len(row))
+            if left > 1:
+                self.spans[len(row)] = (left - 1, cell)
+            row.append(cell)
 
     def handle_data(self, data: str) -> None:
         if not self.silent:

@@ -88,6 +88,10 @@ _RATIO_BEFORE = re.compile(
 
 _MORE_LETTERS = re.compile(r"\s*(?:[A-Za-z](?![A-Za-z])|[A-Za-z]_|[\^²³(])")
 _RATE = re.compile(r"\s?(?:/\s?s(?:ec(?:ond)?)?(?![A-Za-z])|per second|每秒)")
+_BROKEN_BEFORE = re.compile(r"\d\s[.,]\d+\s$")
+_BROKEN_BEHIND = re.compile(r"\s[.,]\d")
+"""What a PDF makes of a number whose digits it sets one by one: 29 .44, 1 ,328."""
+_OTHER_THINGS = re.compile(r"\s?(?:elements?|entries|scalars|positions|samples|steps|元素)(?![a-z])", re.I)
 _BOUND = re.compile(
     r"(?:less than|under|below|fewer than|at most|up to|more than|over|above|at least|greater than|exceed(?:s|ing)?"
     r"|beyond|[<>≤≥≪≫]"
@@ -135,7 +139,7 @@ class Written:
     def matches(self, true: Fraction | int) -> bool:
         """Whether this is the true value, rounded to the digits that were written and no further.
 
-        "About 6.5 GB", or 61 %, may also be what was cut off there.
+        "About 6.5 GB", 6.5 GB, or a share, which is worked out from rounded numbers, may also be cut off there.
         """
         cut_off = self.loose and 0 < true - self.value < self.step
         return self.value == true or 2 * abs(self.value - true) <= self.step or cut_off
@@ -186,19 +190,26 @@ def unit_of_header(header: str) -> Unit | None:
 def _written(text: str, match: re.Match[str]) -> Written | None:
     before = text[max(0, match.start() - _NEAR) : match.start()]
     end = match.end()
+    mantissa_text = match.group("mantissa")
+    if mantissa_text[0] == "." and re.search(r"\d\s$", before):
+        return None
+    if _BROKEN_BEFORE.search(before) or _BROKEN_BEHIND.match(text, end):
+        return None
     unit = Unit(None, Fraction(1), "")
     if found := _SCALED_UNIT.match(text, end) or _SCALE_ALONE.match(text, end):
         unit, end = _unit(found), found.end()
     rest = text[end : end + _NEAR]
     if unit.name == "" and re.match(r"[A-Za-z_(√]", rest):
         return None
+    if unit.dimension is None and _OTHER_THINGS.match(rest):
+        return None
     if unit.dimension is None and len(unit.name) == 1 and _MORE_LETTERS.match(rest):
         return None  # 2 T D V is a formula, and no two trillions
-    mantissa, digits_after = _mantissa(match.group("mantissa"))
+    mantissa, digits_after = _mantissa(mantissa_text)
     power = int(match.group("power") or match.group("exponent") or 0)
     if abs(power) > 60:
         return None
-    if match.group("mantissa") == "10" and re.match(r"\s*\^", rest):
+    if mantissa_text == "10" and re.match(r"\s*\^", rest):
         return None
     scale = unit.scale * Fraction(10) ** power
     approximate = bool(_APPROXIMATE.search(before))
@@ -227,7 +238,7 @@ def _make(text: str, span: tuple[int, int], value: Fraction, step: Fraction, uni
         working = False  # "1.64 B parameters / 6.56 GB" gives two answers
     rate = unit.dimension == FLOPS and bool(_RATE.match(rest))
     bound = bool(_BOUND.search(before))
-    loose = bool(_APPROXIMATE.search(before)) or 10 * step <= value < 100 * step
+    loose = unit.dimension == SHARE or bool(_APPROXIMATE.search(before)) or 10 * step <= value < 100 * step
     shown = text[span[0] : span[1]].strip()
     return Written(shown, value, step, unit.dimension, unit.name, *span, working, rate, bound, loose)
 

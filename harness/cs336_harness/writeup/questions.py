@@ -16,6 +16,7 @@ from cs336_harness.writeup.configuration import Configuration, possible_configur
 from cs336_harness.writeup.consequences import added_up, in_the_model, multiply_lines, partition, with_consequences
 from cs336_harness.writeup.derivation import judge_derivation, judge_self_test
 from cs336_harness.writeup.document import Document, Passage, read_document
+from cs336_harness.writeup.evidence import Claim
 from cs336_harness.writeup.judging import judge_claims, numbers_that_name_themselves, read_claims
 from cs336_harness.writeup.lexicon import find_mentions
 from cs336_harness.writeup.ratios import judge_trends
@@ -104,7 +105,7 @@ def judge_source(source: Source, given: DecoderShape | None = None, handout: int
     """The judgement of a write-up. ``given`` is the configuration, where it is not the text that states it."""
     document = read_document(source)
     claims = read_claims(document)
-    books = _books(document, possible_configurations(document, given, handout))
+    books = _books(document, claims, possible_configurations(document, given, handout))
     findings = [*judge_claims(claims, books, bool(document.parts)), *judge_trends(document, books)]
     findings = with_consequences(findings, source)
     answers = [
@@ -125,13 +126,23 @@ def judge_source(source: Source, given: DecoderShape | None = None, handout: int
     return Judgement(books.configuration, tuple(findings), {answer.question: answer for answer in answers}, source)
 
 
-def _books(document: Document, configurations: Sequence[Configuration]) -> Books:
-    """The books of the configuration that most long numbers of the text are quantities of, where it leaves a choice."""
+def _books(document: Document, claims: Sequence[Claim], configurations: Sequence[Configuration]) -> Books:
+    """The books of the configuration that most long numbers of the text are quantities of, where it leaves a choice.
+
+    Where they do not decide which handout's d_ff is meant, all numbers do.
+    """
     choices = [open_books(document, configuration) for configuration in configurations]
     if len(choices) == 1:
         return choices[0]
     numbers = numbers_that_name_themselves(document)
-    return max(choices, key=lambda books: sum(bool(books.equal_to(number)) for number in numbers))
+    fits = [sum(bool(books.equal_to(number)) for number in numbers) for books in choices]
+    first, *others = [books for books, fit in zip(choices, fits, strict=True) if fit == max(fits)]
+    stated = first.configuration.stated
+    if "d_ff" in stated:
+        return first
+    has_parts = bool(document.parts)
+    alike = [first, *(books for books in others if books.configuration.stated == stated)]
+    return max(alike, key=lambda books: sum(f.verdict == RIGHT for f in judge_claims(claims, books, has_parts)))
 
 
 def _part(findings: list[Finding], part: str) -> Answer:

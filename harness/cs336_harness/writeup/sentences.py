@@ -46,6 +46,11 @@ _JOINED_BEHIND = re.compile(
     r"|\s*\(\s*|\s*(?:来自|用于|在)\s*|\s*的?\s*(?:flops|计算量)?\s*(?:来自|用在|花在)\s*",
     re.I,
 )
+_SAYS = re.compile(
+    r"[=≈:]|\b(?:is|are|has|have|takes?|costs?|needs?|requires?|uses?|accounts?|dominates?|grows?|rises?|falls?|becomes?)\b"
+    r"|[占为是需有约共]",
+    re.I,
+)
 _CLAUSE = re.compile(r"[,;:，；：。]\s|[，；：。、]|\bwhile\b|\bwhereas\b|\bbut\b|\band\b|而")
 _EQUALS = re.compile(r"[=≈]")
 _LONGEST_FORMULA = 240
@@ -72,6 +77,8 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
     scopes = scopes_of(content.words) or scopes_of(passage.heading.rpartition(" / ")[2])
     in_d = passage.part == "d"
     aside = is_aside(content.words) or is_another_question(passage.heading)
+    # A number alone, as code prints it, answers the question that it stands under, and no other.
+    alone = not passage.part and not re.search(r"[^\W\d_]", _without_numbers(content.text, numbers, 0, None))
     for number in numbers:
         times_layers = _TIMES_LAYERS.search(content.text[max(0, number.start - 40) : number.start])
         readings, plain, first = _associated(number, numbers, mentions, content.words, label, label_end)
@@ -91,7 +98,7 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
             frozenset({"model"} if times_layers else scopes if len(scopes) == 1 else {"layer", "model"}),
             (passage.label.text.strip() if passage.label else ""),
             content.words,
-            certain=plain and not aside and not number.rate and not number.bound and not unknown_words(clause),
+            certain=plain and not (aside or alone or number.rate or number.bound) and not unknown_words(clause),
             sure=number.dimension is not None or bool(dimensions_in(content.words)),
             aside=aside,
             models=models,
@@ -99,6 +106,7 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
             of_block=is_of_block(content.words) or is_of_block(passage.intro[-200:]),
             before_and_after=is_before_and_after(content.text),
             formula=formula,
+            shapeless=not label and not _SAYS.search(content.text),
             each=bool(re.search(r"\beach\b|各", content.words)),
             paragraph=passage.intro,
         )
@@ -120,7 +128,7 @@ def _clause(words: str, number: Written, numbers: Sequence[Written], first: int)
     return start, min(end, following)
 
 
-def _without_numbers(words: str, numbers: Sequence[Written], start: int, end: int) -> str:
+def _without_numbers(words: str, numbers: Sequence[Written], start: int, end: int | None) -> str:
     """A stretch of a sentence without its numbers and what stands in brackets or formulas."""
     for number in numbers:
         words = words[: number.start] + " " * (number.end - number.start) + words[number.end :]
@@ -240,11 +248,12 @@ def _run_of(
     groups: list[tuple[list[Mention], list[Written], bool]] = []
     for counted in numbers:
         behind = next((mention for mention in free if mention.start >= counted.end), None)
+        before = [mention for mention in free if mention.end <= counted.start]
         if behind and _JOINED_BEHIND.fullmatch(text[counted.end : behind.start]):
             free.remove(behind)
-            groups.append(([behind], [counted], True))
-            continue
-        before = [mention for mention in free if mention.end <= counted.start]
+            if not before or behind.readings != (BLOCK,):  # "the FFN has 30.7 M per layer": the layer is its scope
+                groups.append(([behind], [counted], True))
+                continue
         free = [mention for mention in free if mention not in before]
         if before or not groups:
             groups.append((before, [counted], bool(before)))

@@ -155,7 +155,7 @@ def _origin(configuration: Configuration) -> str:
     """Where the configuration came from."""
     if configuration.given_by:
         return f"as {configuration.given_by} says"
-    return "as the write-up states it" if not configuration.notices else "as far as the write-up states it"
+    return f"as {'far as ' if configuration.notices else ''}the write-up states it"
 
 
 def describe_finding(finding: Finding, *, show_answers: bool = False) -> str:

@@ -35,6 +35,7 @@ _VALUES_ALONE = re.compile(
     r"\W*values(?:\W+(?:per|in|for|of|over|across|all|each|every|one|a|single|the|\d+|layers?|blocks?))*\W*", re.I
 )
 _SMALLEST = 10_000
+_SMALLEST_AMOUNT = 100
 _NAMES_ITSELF = 1_000_000
 
 
@@ -231,7 +232,7 @@ def _table_number(
     if number.working:
         return None
     if number.dimension is not None:
-        too_small = number.dimension in (PARAMETERS, BYTES, FLOPS) and number.value < 16
+        too_small = number.dimension in (PARAMETERS, BYTES, FLOPS) and number.value < _SMALLEST_AMOUNT
         return None if too_small else (number, number.dimension)
     dimension = column.dimension
     if dimension is None:
@@ -239,7 +240,9 @@ def _table_number(
             return None
         dimension = default
     if column.unit is not None and number.unit == "" and column.unit.dimension in (None, dimension):
-        return number.in_unit(column.unit), dimension
+        number = number.in_unit(column.unit)
+    if dimension in (PARAMETERS, BYTES, FLOPS) and number.value < _SMALLEST_AMOUNT:
+        return None
     return number, dimension
 
 
@@ -252,8 +255,10 @@ def _row_label(cells: tuple[Plain, ...], headers: list[str]) -> tuple[str, list[
         if re.search(r"\d{2}", text) or not re.search(r"[A-Za-z\u4e00-\u9fff]{2}", text) or unit_of_header(header):
             continue
         further = readings_of_label(text)
-        if not readings and further:
+        if further and (not readings or (readings[0] >= BLOCK and further[0] < readings[0])):
             return f"{first} {text}".strip(), further, not unknown_words(first) and not unknown_words(text)
+        if readings and readings[0] >= BLOCK and unknown_words(text):
+            return f"{first} {text}".strip(), readings, False
     return first, readings, not unknown_words(first) and len(find_mentions(first)) <= 4
 
 
@@ -270,5 +275,5 @@ def _block_or_everything(
 
 def _holds_blocks_only(table: TableBlock) -> bool:
     """Whether no row but a total names anything outside the blocks."""
-    named = (reading for row in table.rows for reading in _row_label(row.cells, [])[1][:1])
-    return all(reading <= BLOCK for reading in named if reading != EVERYTHING)
+    named = [reading for row in table.rows for reading in _row_label(row.cells, [])[1][:1] if reading != EVERYTHING]
+    return bool(named) and all(reading <= BLOCK for reading in named)
