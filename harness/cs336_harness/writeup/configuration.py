@@ -40,7 +40,7 @@ _NAMES = {
     "num_kv_heads": r"(?:num(?:ber)?(?:[ _]of)?[ _]|n_)?(?:kv|key/value|key-value)[ _-]heads?",
     "d_ff": r"d_?ff|(?:ffn|feed[- ]?forward)[ _](?:width|dim(?:ension)?|size)|ffn_dim"
     r"|(?:前馈|中间)(?:网络|层)?(?:的)?(?:维度|宽度)",
-    "batch_size": r"batch(?:[ _]size)?",
+    "batch_size": r"(?<!max )(?<!max_)(?<!maximum )(?<!largest )batch(?:[ _]size)?",
 }
 _LETTERS = {
     "V": "vocab_size",
@@ -120,13 +120,13 @@ def possible_configurations(
         given = preset("gpt2-xl", handout)
     if given is not None:
         return [Configuration(given, 1, dtype, found.otherwise(given, document), given_by)]
-    choices: dict[DecoderShape, Configuration] = {}
+    choices: dict[tuple[DecoderShape, int], Configuration] = {}
     for year in HANDOUTS:
         for sizes, twice in found.agreed(document):
             shape, notices = _filled(sizes, year, tied=found.tied or False)
             batch = sizes.get("batch_size", 1)
             stated = frozenset(sizes)
-            choices.setdefault(shape, Configuration(shape, batch, dtype, (*twice, *notices), stated=stated))
+            choices.setdefault((shape, batch), Configuration(shape, batch, dtype, (*twice, *notices), stated=stated))
     return list(choices.values())
 
 
@@ -289,6 +289,8 @@ class _Found:
                     for key, one, two in twice
                 ],
             )
+        if first.get("batch_size", 1) != 1:  # it may be that of training
+            yield {key: size for key, size in first.items() if key != "batch_size"}, []
         if twice or any(name not in first for name in SIZES if name not in _OPTIONAL):
             yield {}, []
 

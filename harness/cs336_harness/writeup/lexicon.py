@@ -46,6 +46,8 @@ _OF_VALUES = r"(?:\s+(?:of|over)\s+(?:the\s+)?(?:values?|v)\b)?"
 _TABLE = r"(?:[\s_-]*(?:table|matrix|layer|look-?up|weights?))?\b"
 _QK = r"q\s*[·@×*]?\s*k(?:\s*\^?\s*\(?(?:t|top|transpose)\b\)?)?"
 
+_ANY_PROJECTION = (PROJECTIONS, _Q, _O)
+
 _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     # The head first: "output embedding" is no embedding, and "output projection to the vocabulary" no attention.
     (
@@ -59,9 +61,16 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
         r"|投影)层?|(?:输出|反|解)嵌入|分类头",
         (HEAD,),
     ),
+    # Both products together before either.
+    (
+        rf"\b(?:{_ATTN}[\s_-]*)?scores?\s*(?:/|and|\+|&)\s*(?:values?|weighted sums?|sums?)\b"
+        r"(?:[\s_-]*(?:matmuls?|products?|multiplies|multiplications?))?|注意力分数(?:及|和|与|、|/)加权(?:求和|平均|和)(?:计算)?"
+        r"|\bqk\^?t?\s*(?:\+|and|&|/|,)\s*(?:[ap]v|score-?v|attn[\s@·×*-]*v)\b",
+        (POSITION_PAIRS,),
+    ),
     # Weights times values before scores: "attention scores × V" is the second of the two.
     (
-        rf"{_PROBABILITIES}{_TIMES}(?:values?|v)\b|\bsoftmax\s*\([^)]*\)\s*v\b|\bscore-?v\b|\ba\s*[·@×*]?\s*v\b"
+        rf"{_PROBABILITIES}{_TIMES}(?:values?|v)\b|\bsoftmax\s*\([^)]*\)\s*v\b|\bscore-?v\b|\b[ap]\s*[·@×*]?\s*v\b"
         rf"|\b{_ATTN}[\s_·@×*-]*v\b|\bweighted[\s_-]*(?:sum|average|values?|combination){_OF_VALUES}"
         rf"|\b{_ATTN}[\s_-]*weighted\b|\b{_ATTN}[\s_-]*(?:output[\s_-]*)?values?(?:[\s_-]*(?:multipl\w+|product"
         rf"|term))?\b(?!{_PROJ})"
@@ -118,7 +127,7 @@ _COMPONENTS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     (rf"\b{_KEY}{_PROJ}|\bw[_^]?k\b|\bkeys?\b|键(?:投影)?|\bk\s*投影", (_K,)),
     (rf"\b{_VALUE}{_PROJ}|\bw[_^]?v\b|值投影|\bv\s*投影", (_V,)),
     (r"\bvalues\b", (_V, _VALUES)),
-    (r"\bprojections?\b|投影(?:层|矩阵)?", (PROJECTIONS, _Q, _O)),
+    (r"\bprojections?\b|投影(?:层|矩阵)?", _ANY_PROJECTION),
     # Feed-forward.
     (
         r"(?:\bposition[\s-]?wise )?\bfeed[\s_-]?forward(?:[\s_-]*network)?s?\b|\bffns?\b|\bmlps?\b|\b(?:swi)?glu\b"
@@ -253,7 +262,14 @@ def find_mentions(words: str) -> tuple[Mention, ...]:
         for match in pattern.finditer(text):
             found.append(Mention(match.start(), match.end(), readings))
             text = text[: match.start()] + "\x00" * (match.end() - match.start()) + text[match.end() :]
-    return tuple(sorted(found, key=lambda mention: mention.start))
+    found.sort(key=lambda mention: mention.start)
+    ends = [-9, *(mention.end for mention in found)]
+    # "The output layer's projection" names one thing: what a bare projection stands behind.
+    return tuple(
+        mention
+        for mention, end in zip(found, ends, strict=False)
+        if mention.readings != _ANY_PROJECTION or mention.start - end > 1
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -53,6 +53,7 @@ _SAYS = re.compile(
 )
 _CLAUSE = re.compile(r"[,;:，；：。]\s|[，；：。、]|\bwhile\b|\bwhereas\b|\bbut\b|\band\b|而")
 _EQUALS = re.compile(r"[=≈]")
+_FORMULA_START = re.compile(r"[=≈:]")
 _LONGEST_FORMULA = 240
 _GOES_ON = re.compile(
     r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down|per|layers?|blocks?|times|each)\b|\d"
@@ -156,8 +157,8 @@ def _formula_before(text: str, number: Written) -> str:
     before = text[: number.start].rstrip(" ~($")
     if not before.endswith(("=", "≈")):
         return ""
-    stretch = _EQUALS.split(before.rstrip("=≈ "))[-1][-_LONGEST_FORMULA:].strip(" $`*")
-    words = [match.start() for match in re.finditer(r"(?<!\S)\S", stretch)]
+    stretch = _FORMULA_START.split(before.rstrip("=≈ "))[-1][-_LONGEST_FORMULA:].strip(" $`*")
+    words = [match.start() for match in re.finditer(r"(?<!\S)(?<![×*·/+^x-]\s)\S", stretch)]
     return next((stretch[start:] for start in words if parse(stretch[start:])), "")
 
 

@@ -259,7 +259,8 @@ def _row_label(cells: tuple[Plain, ...], headers: list[str]) -> tuple[str, list[
             return f"{first} {text}".strip(), further, not unknown_words(first) and not unknown_words(text)
         if readings and readings[0] >= BLOCK and unknown_words(text):
             return f"{first} {text}".strip(), readings, False
-    return first, readings, not unknown_words(first) and len(find_mentions(first)) <= 4
+    only_a_number = bool(re.fullmatch(r"[\W\d]*\d[\W\d]*", first))
+    return first, readings, not (only_a_number or unknown_words(first)) and len(find_mentions(first)) <= 4
 
 
 def _block_or_everything(
