@@ -119,7 +119,10 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
 
 def _likeliest(said: Sequence[Quantity], number: Written) -> Quantity:
     """Which of the quantities that the words allow a wrong number was meant to be."""
-    said = [role for role in said if role.measure.counted == said[0].measure.counted]
+    first = said[0].measure
+    said = [role for role in said if role.measure.counted == first.counted]
+    if first.components != HEAD:  # an output projection may be the head's; a wrong one is attention's
+        said = [role for role in said if role.measure.components != HEAD] or said
     unchanged = (role for role in said if (shorter := _at_own_length(role)) and number.matches(shorter.value))
     return next(unchanged, None) or min(said, key=lambda role: _distance(number.value, role.value))
 
@@ -191,7 +194,7 @@ def _excuses(claim: Claim, said: Sequence[Quantity], books: Books) -> Iterator[Q
 def _parts_and_wholes(measures: Iterable[Measure]) -> Iterator[Measure]:
     """What else a row may be of that has lost its table, and words with it: a part of what is named, or more."""
     for asked in measures:
-        for components in COMPONENT_GROUPS.values():
+        for components in COMPONENT_GROUPS.values() if asked.components <= BLOCK else ():
             if components < asked.components or components > asked.components:
                 yield dataclasses.replace(asked, components=components_of(asked.what, components))
 

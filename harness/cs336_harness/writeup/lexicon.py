@@ -181,7 +181,7 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _SUFFIX = re.compile(
-    r"_(?=(?:flops?|params?|parameters|bytes|memory|shares?|percent|fraction|total|\d)\b)", re.IGNORECASE
+    r"(?<=[a-z]{2})_(?=(?:flops?|params?|parameters|bytes|memory|shares?|percent|fraction|total|\d)\b)", re.IGNORECASE
 )
 _PER_HEAD = re.compile(
     r"\b(?:per|each|one|every|single|query|kv|key/value|attention|of the|in each(?: query)?)[\s-]heads?\b|\bnum_heads\b"
@@ -256,13 +256,7 @@ def _compiled() -> tuple[tuple[re.Pattern[str], tuple[frozenset[str], ...]], ...
 @functools.lru_cache(maxsize=1024)
 def find_mentions(words: str) -> tuple[Mention, ...]:
     """The mentions in a text, in order; no two overlap, the more special pattern wins."""
-    text = _prepared(words)
-    found: list[Mention] = []
-    for pattern, readings in _compiled():
-        for match in pattern.finditer(text):
-            found.append(Mention(match.start(), match.end(), readings))
-            text = text[: match.start()] + "\x00" * (match.end() - match.start()) + text[match.end() :]
-    found.sort(key=lambda mention: mention.start)
+    found, _ = _read(words)
     ends = [-9, *(mention.end for mention in found)]
     # "The output layer's projection" names one thing: what a bare projection stands behind.
     return tuple(
@@ -275,10 +269,20 @@ def find_mentions(words: str) -> tuple[Mention, ...]:
 @functools.lru_cache(maxsize=1024)
 def unknown_words(words: str) -> tuple[str, ...]:
     """The words of a text that are neither a component's name nor plain English or Chinese of an account."""
+    _, rest = _read(words)
+    return tuple(word for word in _WORD.findall(rest.lower()) if word not in _KNOWN and word not in _KNOWN_HAN)
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(words: str) -> tuple[list[Mention], str]:
+    """The mentions in a text, in order, and the text without them."""
     text = _prepared(words)
-    for pattern, _ in _compiled():
-        text = pattern.sub(_blank, text)
-    return tuple(word for word in _WORD.findall(text.lower()) if word not in _KNOWN and word not in _KNOWN_HAN)
+    found: list[Mention] = []
+    for pattern, readings in _compiled():
+        for match in pattern.finditer(text):
+            found.append(Mention(match.start(), match.end(), readings))
+            text = text[: match.start()] + "\x00" * (match.end() - match.start()) + text[match.end() :]
+    return sorted(found, key=lambda mention: mention.start), text
 
 
 def _prepared(words: str) -> str:

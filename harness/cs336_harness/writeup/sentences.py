@@ -47,8 +47,8 @@ _JOINED_BEHIND = re.compile(
     re.I,
 )
 _SAYS = re.compile(
-    r"[=≈:]|\b(?:is|are|has|have|takes?|costs?|needs?|requires?|uses?|accounts?|dominates?|grows?|rises?|falls?|becomes?)\b"
-    r"|[占为是需有约共]",
+    r"[=≈:]|[.;!。；]\s*$|\b(?:is|are|has|have|holds?|makes?|gives?|takes?|costs?|needs?|requires?|uses?|accounts?|dominates?"
+    r"|contains?|contributes?|comes?|grows?|rises?|falls?|becomes?)\b|[占为是需有约共]",
     re.I,
 )
 _CLAUSE = re.compile(r"[,;:，；：。]\s|[，；：。、]|\bwhile\b|\bwhereas\b|\bbut\b|\band\b|而")

@@ -270,7 +270,7 @@ def _exact(number: Fraction) -> int | float:
 
 
 def _gathered(judgement: Judgement) -> Iterator[Answer]:
-    """The answers, multiplies of one verdict gathered into one line, and what is left out into none."""
+    """The answers: multiplies of one verdict in one line, and none for other numbers where there are none."""
     gathered: dict[str, list[Answer]] = {}
     for question, answer in judgement.answers.items():
         if question.startswith("b.") and question[2:] in MATMULS:
@@ -280,7 +280,8 @@ def _gathered(judgement: Judgement) -> Iterator[Answer]:
             for verdict in (RIGHT, WRONG, MISSING):
                 if group := gathered.get(verdict):
                     yield _one_of(group)
-        if not (question.startswith("b.") and question[2:] in MATMULS):
+        of_none = question == "numbers" and answer.verdict == RIGHT and not answer.findings
+        if not of_none and not (question.startswith("b.") and question[2:] in MATMULS):
             yield answer
 
 
@@ -297,7 +298,7 @@ def _question_line(answer: Answer, source: Source) -> str:
     message = answer.message
     if answer.question == "numbers":
         verdicts = Counter(finding.verdict for finding in answer.findings)
-        at, message = "", ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) or answer.message
+        at, message = "", ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
     elif answer.question in ("d", "e"):
         message = ", ".join(f.claim.number.text for f in answer.findings if f.verdict == WRONG)
     elif answer.question not in _WITHOUT_NUMBERS and answer.verdict != MISSING:
