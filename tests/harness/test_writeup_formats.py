@@ -66,7 +66,7 @@ def test_a_rounded_number_is_held_to_its_last_digit(number: int, digits: int, no
     assert found.step == Fraction(10) ** (exponent - digits)
     assert found.matches(number)
     assert not found.matches(number - int(found.step) - 1)
-    assert not found.matches(number + (2 if digits == 1 else 1) * int(found.step) + 1)  # two digits may be cut off
+    assert not found.matches(number + int(found.step) + 1)
 
 
 @given(st.text("0123456789()+-*/^ VDLFHTB²×·xN._", max_size=60))
@@ -200,12 +200,13 @@ def test_a_trend_is_judged_however_it_is_said(sentence: str, wrong: list[str]):
         ("The feed-forward takes 57 % of the FLOPs.", 0),
         ("The feed-forward takes 56 % of the FLOPs.", 1),
         ("It takes about 6.4 GB of memory.", 1),
+        ("It takes 6.5 GB of memory.", 1),
         ("It takes 6.51 GB of memory.", 1),
         ("In total 3.51 TFLOPs.", 1),
         ("In total about 3.51 TFLOPs.", 0),
     ],
 )
-def test_two_digits_and_what_is_said_to_be_about_may_be_cut_off(sentence: str, wrong: int):
+def test_a_share_and_what_is_said_to_be_about_may_be_cut_off(sentence: str, wrong: int):
     part = "c" if "%" in sentence else "a" if "GB" in sentence else "b"
     assert len(wrong_numbers(f"{configuration(XL)}\n\n## ({part})\n\n{sentence}\n")) == wrong
 

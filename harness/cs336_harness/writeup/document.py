@@ -51,6 +51,7 @@ _SENTENCE_END = re.compile(
     r"|(?<=;)(?=[\u4e00-\u9fff]|\s?(?:small|medium|large|xl)\b)|\u2028(?!\s*[=≈])|\n"
 )
 _SHORTEST_WRAPPED_LINE = 60
+_TABLE_RULE = re.compile(r"\s*\|(?:\s*:?-+:?\s*\|)+\s*")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
@@ -116,7 +117,17 @@ def read_document(source: Source) -> Document:
 
 
 def _parsed(text: str) -> list[Token]:
-    return MarkdownIt("commonmark").enable("table").parse(text)
+    return MarkdownIt("commonmark").enable("table").parse(_with_whole_rules(text))
+
+
+def _with_whole_rules(text: str) -> str:
+    """The text with the rule below a table's header as wide as the header: a table that lacks a column is one too."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines[1:], 1):
+        header = lines[number - 1].strip()
+        if _TABLE_RULE.fullmatch(line) and header.startswith("|"):
+            lines[number] = "|---" * (header.rstrip("|").count("|")) + "|"
+    return "\n".join(lines)
 
 
 def _letter_of(token: Token) -> str | None:

@@ -185,16 +185,20 @@ def _excuses(claim: Claim, said: Sequence[Quantity], books: Books) -> Iterator[Q
         if claim.lengths and case.sequence_length not in lengths:
             continue
         measures = dict.fromkeys(other.measure for other in said)
-        for asked in (*measures, *(_parts_and_wholes(measures) if claim.shapeless else ())):
+        for asked in (*measures, *(_parts_and_wholes(claim, measures) if claim.shapeless else ())):
             role = quantity(asked, case)
             if claim.number.matches(role.value):
                 yield role
 
 
-def _parts_and_wholes(measures: Iterable[Measure]) -> Iterator[Measure]:
-    """What else a row may be of that has lost its table, and words with it: a part of what is named, or more."""
+def _parts_and_wholes(claim: Claim, measures: Iterable[Measure]) -> Iterator[Measure]:
+    """What else a row may be of that has lost its table, and words with it: a part of what is named, or more.
+
+    FLOPs without a word are one of the lines of (b) as likely as their total.
+    """
+    alone = claim.dimension == FLOPS and not claim.readings
     for asked in measures:
-        for components in COMPONENT_GROUPS.values() if asked.components <= BLOCK else ():
+        for components in COMPONENT_GROUPS.values() if alone or asked.components <= BLOCK else ():
             if components < asked.components or components > asked.components:
                 yield dataclasses.replace(asked, components=components_of(asked.what, components))
 

@@ -191,7 +191,7 @@ _PER_HEAD = re.compile(
 _LETTER = re.compile(r"\W*([qkvo])\W*", re.IGNORECASE)
 _PER_LAYER = re.compile(
     r"\b(?:per|each|every|one|single|a|for each)[\s_-]+(?:single |transformer |of the )?(?:block|layer)s?\b"
-    r"|\b(?:block|layer)[\s_-]*(?:sub)?total\b|/\s?(?:layer|block)\b|\b[pf]_?block\b|\b(?:in_)?one_block\b"
+    r"|\b(?:block|layer)[\s_-]*subtotal\b|/\s?(?:layer|block)\b|\b[pf]_?block\b|\b(?:in_)?one_block\b"
     r"|^\W*(?:block|layer)\W*$"
     r"|\b(?:each|every|one) of (?:the )?(?:\d+ )?(?:transformer )?(?:layers|blocks)\b"
     r"|每(?:一)?(?:个)?\s*(?:transformer\s*)?(?:层|块)|单(?:个)?(?:层|块)",

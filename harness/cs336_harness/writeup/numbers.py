@@ -139,7 +139,7 @@ class Written:
     def matches(self, true: Fraction | int) -> bool:
         """Whether this is the true value, rounded to the digits that were written and no further.
 
-        "About 6.5 GB", 6.5 GB, or a share, which is worked out from rounded numbers, may also be cut off there.
+        What is "about" so much, or a share, which is worked out from rounded numbers, may also be cut off there.
         """
         cut_off = self.loose and 0 < true - self.value < self.step
         return self.value == true or 2 * abs(self.value - true) <= self.step or cut_off
@@ -238,7 +238,7 @@ def _make(text: str, span: tuple[int, int], value: Fraction, step: Fraction, uni
         working = False  # "1.64 B parameters / 6.56 GB" gives two answers
     rate = unit.dimension == FLOPS and bool(_RATE.match(rest))
     bound = bool(_BOUND.search(before))
-    loose = unit.dimension == SHARE or bool(_APPROXIMATE.search(before)) or 10 * step <= value < 100 * step
+    loose = unit.dimension == SHARE or bool(_APPROXIMATE.search(before))
     shown = text[span[0] : span[1]].strip()
     return Written(shown, value, step, unit.dimension, unit.name, *span, working, rate, bound, loose)
 

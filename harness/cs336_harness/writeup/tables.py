@@ -62,7 +62,9 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
     stated_before = facts_of(table.intro)
     aside = is_another_question(around)
     blocks_only = _holds_blocks_only(table)
-    of_all = {"models": models_named(around), "lengths": lengths_named(stated_before) or lengths_named(table.heading)}
+    caption = table.intro.rpartition("\n")[2]
+    models_of_all = models_named(caption) or models_named(around)
+    of_all = {"models": models_of_all, "lengths": lengths_named(stated_before) or lengths_named(table.heading)}
     for row in table.rows:
         label, readings, known = _row_label(row.cells, [column.text for column in columns])
         readings = _values_or_their_projection(readings, table) if _is_values(row) else readings
@@ -103,7 +105,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
                     models=column.models or models or of_all["models"],
                     lengths=column.lengths or lengths_named(label) or of_all["lengths"],
                     of_block=of_block,
-                    before_and_after=is_before_and_after(context),
+                    before_and_after=is_before_and_after(f"{context} {caption}"),
                     table=table.line,
                     column=index,
                     each=bool(re.search(r"\beach\b", f"{label} {stated_before} {table.heading}")),
