@@ -47,7 +47,7 @@ _ASIDE = re.compile(
     r"|\bchecks?\b|\bsanity\b|\bcompar"
     r"|\bversus\b|\bvs\b|\boriginal\b|\bopenai|\breported\b|\bpublished\b|\bpaper\b|\bhugging|\bper token\b"
     r"|\bfor (?:each|one) token\b|\badam\w*|\bgrads?\b|\boptim\b|\bpeak\b|\bstatic\b|\boptimi[sz]er|\bgradients?\b"
-    r"|\bmoments?\b"
+    r"|\bmoments?\b|\bmemory used\b"
     r"|\bactivations?\b|\btraining\b|\bbackward\b|\bcausal(?:ity|ly)?\b|\bhalf\b|\bhalv|\btied?\b|\btying\b"
     r"|\bwithout\b|\bexclud|\bignor|\bneglect|\bomit"
     r"|\bnot count|\bminus\b|\bexcept\b|\bsubtract|\bsav(?:e|es|ing)\b|\bdifference\b|\bfewer\b|\b[ahv]100\b"

@@ -281,7 +281,7 @@ def _tied_variants(claim: Claim, case: Case, books: Books) -> list[Case]:
 
 def _answerable(claim: Claim, has_parts: bool) -> bool:
     """Whether a number that fits nothing is a wrong answer, and not a remark about something else."""
-    if claim.dimension is None or (has_parts and claim.part is None and not claim.readings):
+    if claim.dimension is None or not claim.number.value or (has_parts and claim.part is None and not claim.readings):
         return False
     if claim.dimension == BYTES and (claim.number.value < 1000 or re.search(r"batch", claim.context, re.I)):
         return False  # to load the model takes no batch

@@ -79,7 +79,7 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
     in_d = passage.part == "d"
     aside = is_aside(content.words) or is_another_question(passage.heading)
     # A number alone, as code prints it, answers the question that it stands under, and no other.
-    alone = not passage.part and not re.search(r"[^\W\d_]", _without_numbers(content.text, numbers, 0, None))
+    alone = not passage.part and not re.search(r"[^\W\d_]", _without_numbers(content.words, numbers, 0, None))
     for number in numbers:
         times_layers = _TIMES_LAYERS.search(content.text[max(0, number.start - 40) : number.start])
         readings, plain, first = _associated(number, numbers, mentions, content.words, label, label_end)
