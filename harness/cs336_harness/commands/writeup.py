@@ -36,7 +36,7 @@ def writeup(
         ),
     ] = None,
     handout: Annotated[
-        int | None, typer.Option(help="The handout whose GPT-2 sizes are meant: 2026 (d_ff 4288) or 2025 (6400).")
+        int | None, typer.Option(help="Hold it against this handout's GPT-2 sizes: 2026 (d_ff 4288) or 2025 (6400).")
     ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as JSON.")] = None,
     show_answers: Annotated[bool, typer.Option("--show-answers", help="Say what a wrong number should be.")] = False,

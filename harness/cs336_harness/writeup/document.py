@@ -48,7 +48,7 @@ _LONGEST_SENTENCE = 4000
 _LONGEST_INTRODUCTION = 2000
 _SENTENCE_END = re.compile(
     r"(?<=[.!?;])\s+(?=[A-Z(`$*\d~≈])|(?<=[。！？；])"
-    r"|(?<=;)(?=[\u4e00-\u9fff]|\s?(?:small|medium|large|xl)\b)|\u2028(?!\s*[=≈])|\n"
+    r"|(?<=;)(?=[^\x00-\x7f]|\s?(?:small|medium|large|xl)\b)|\u2028(?!\s*[=≈])|\n"
 )
 _SHORTEST_WRAPPED_LINE = 60
 _TABLE_RULE = re.compile(r"\s*\|(?:\s*:?-+:?\s*\|)+\s*")

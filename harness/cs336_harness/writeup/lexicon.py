@@ -228,7 +228,7 @@ _KNOWN_HAN = frozenset(
     "的占约为是有个需要大即其中在到从至升降上下共总计参数量字节显内存储浮点运算次前向传播一模型网络整每层块所全部比例份额百"
     "分各该而且则以及和与了增长加减少变成后时序列度单位求得结果答案可训练载入用花费达消耗等于故因此这些它们我出多余最高仅只"
 )
-_WORD = re.compile(r"[a-z0-9_]*[a-z][a-z0-9_]*|[\u4e00-\u9fff]")
+_WORD = re.compile(r"[a-z0-9_]*[a-z][a-z0-9_]*")
 
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\u2028")
 _INSTRUCTION = re.compile(
@@ -270,7 +270,8 @@ def find_mentions(words: str) -> tuple[Mention, ...]:
 def unknown_words(words: str) -> tuple[str, ...]:
     """The words of a text that are neither a component's name nor plain English or Chinese of an account."""
     _, rest = _read(words)
-    return tuple(word for word in _WORD.findall(rest.lower()) if word not in _KNOWN and word not in _KNOWN_HAN)
+    han = (character for character in rest if "\u4e00" <= character <= "\u9fff" and character not in _KNOWN_HAN)
+    return (*(word for word in _WORD.findall(rest.lower()) if word not in _KNOWN), *han)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -88,7 +88,7 @@ def full_width_as_ascii(text: str) -> str:
 
 def _spaced(raw: str) -> str:
     """A space between Han characters and letters, digits or marks, so that a word is a word in either script."""
-    if not re.search(_HAN, raw):
+    if raw.isascii() or not re.search(_HAN, raw):
         return raw
     raw = raw.translate(_FULL_WIDTH_DIGITS)
     return re.sub(rf"(?<={_HAN})(?=[A-Za-z0-9$~≈`])|(?<=[A-Za-z0-9%$`²])(?={_HAN})", " ", raw)
