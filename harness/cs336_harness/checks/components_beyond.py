@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers, taught
 from cs336_harness.checks.registry import check
+from cs336_harness.reference.hidden_inputs import more
 from cs336_harness.reference.sample_calls import rmsnorm, softmax, swiglu
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure, Evidence
@@ -186,14 +187,14 @@ def silu_extremes(subject: Subject) -> float:
 
     Usually broken by exp(x) / (1 + exp(x)), which is infinity over infinity from 89 on.
     """
+    extremes = (-1e4, -500.0, -100.0, -20.0, -1.0, -0.1, 0.1, 1.0, 20.0, 100.0, 500.0, 1e4)
+    smaller = [x * (1 - more(f"part of {x}", 999) / 10_000) for x in extremes]  # by up to a tenth, where inputs hide
     return judge_call(
         subject,
         "run_silu",
         what="inputs up to ±1e4",
         teach="a correct silu is x · sigmoid(x): nearly x for large x, nearly 0 for very negative x",
-        in_features=torch.tensor([-1e4, -500.0, -100.0, -20.0, -1.0, -0.1, 0.1, 1.0, 20.0, 100.0, 500.0, 1e4]).view(
-            2, 2, 3
-        ),
+        in_features=torch.tensor(smaller).view(2, 2, 3),
     )
 
 

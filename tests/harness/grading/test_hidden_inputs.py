@@ -1,6 +1,7 @@
 """A secret gives every check inputs of its own, the same ones again, and no correct decoder a failure."""
 
 import contextlib
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from broken import RIGHT
 from variations import COVERING, VariationAdapters
 
 from cs336_harness.checks import all_checks
+from cs336_harness.grading.rubric import Rubric
 from cs336_harness.reference.hidden_inputs import cached, hidden_by, inputs_of, more, seed_for
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
@@ -73,10 +75,6 @@ class Listening(VariationAdapters):
         return listening
 
 
-FIXED = {"components.silu_extremes"}
-"""Checks whose inputs are extremes that cannot be others."""
-
-
 @pytest.mark.slow
 def test_every_check_that_compares_numbers_asks_others_under_a_secret() -> None:
     same = set()
@@ -91,7 +89,7 @@ def test_every_check_that_compares_numbers_asks_others_under_a_secret() -> None:
             heard.append(listening.heard)
         if heard[0] == heard[1] != []:
             same.add(item.id)
-    assert same == FIXED
+    assert same == set()
 
 
 @pytest.mark.slow
@@ -110,3 +108,54 @@ def test_the_reference_itself_passes_under_a_secret() -> None:
     with hidden_by("x"):
         results = list(Suite(Subject(RIGHT, "right"), diagnose=False).run(all_checks().values()))
     assert {r.check.id: r.message for r in results if r.stops_exit_zero} == {}
+
+
+def by_content(value: Any) -> Any:
+    """A value as a key that others of the same content have too."""
+    if isinstance(value, torch.Tensor):
+        numbers = value.detach().contiguous().view(-1).view(torch.uint8)
+        return str(value.dtype), tuple(value.shape), numbers.numpy().tobytes()
+    if isinstance(value, dict):
+        return tuple((name, by_content(each)) for name, each in value.items())
+    return tuple(map(by_content, value)) if isinstance(value, list | tuple) else value
+
+
+class Recorded(VariationAdapters):
+    """A submission that is a table: what was asked before, and what the right answer was."""
+
+    def __init__(self) -> None:
+        super().__init__(COVERING["fill"])
+        self.table: dict[Any, torch.Tensor] = {}
+        self.learning = True
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if not name.startswith("run_"):
+            return value
+
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            key = name, by_content(args), by_content(kwargs)
+            if self.learning:
+                self.table[key] = value(*args, **kwargs)
+            return self.table[key].clone()
+
+        return answer
+
+
+@pytest.mark.slow
+def test_a_table_of_recorded_answers_is_worth_nothing() -> None:
+    recorded = Recorded()
+    tasks = [task for task in Rubric().tasks if task != "transformer_accounting"]  # this subject counts nothing
+    checks = [all_checks()[name] for name in Rubric().asked if "get_transformer_lm" not in all_checks()[name].needs]
+
+    def points() -> dict[str, float]:
+        results = list(Suite(Subject(recorded, "recorded"), diagnose=False).run(checks))
+        entries = [{**each.to_json(), "advisory": False, "required": True} for each in results]
+        points = Rubric().by_task(entries)
+        return {task: points[task]["points"] for task in tasks}
+
+    assert points() == dict.fromkeys(tasks, 10.0)
+    recorded.learning = False
+    assert points() == dict.fromkeys(tasks, 10.0)  # the table is whole
+    with hidden_by("a secret"):
+        assert points() == dict.fromkeys(tasks, 0.0)
