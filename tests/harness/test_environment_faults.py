@@ -74,6 +74,40 @@ def test_a_slip_is_no_matter_of_python(repository: Write) -> None:
     assert "--python" not in refused(repository({"tests/adapters.py": f"from os import nothing\n{SILU}"}))
 
 
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("import layers.Rotary", "No module named 'layers.Rotary'"),
+        ("from layers import norm", "cannot import name 'norm' from 'layers'"),
+        ("import layers; layers.norm", "module 'layers' has no attribute 'norm'"),
+        ("import torch; torch.ones(3).masked_fill(False, 0.0)", "masked_fill() received an invalid combination"),
+        ("[].norm", "'list' object has no attribute 'norm'"),
+        ("norm", "name 'norm' is not defined"),
+    ],
+)
+def test_a_slip_is_no_matter_of_the_python_that_is_asked_for(line: str, error: str, repository: Write) -> None:
+    project = "[project]\nname = 'mine'\nrequires-python = '>=3.99'\n"
+    files = {"pyproject.toml": project, "layers/__init__.py": "", "layers/other.py": ""}
+    message = refused(repository({**files, "tests/adapters.py": f"{line}\n{SILU}"}))
+    assert error in message
+    assert "Python" not in message
+
+
+def test_a_call_that_the_course_never_makes_may_be_refused_with_any_error(repository: Write) -> None:
+    """Attention that cannot do without a mask is right, whichever Python its repository asks for."""
+    refuses = "scores.masked_fill(mask == False, float('-inf'))"
+    attention = (
+        "def run_scaled_dot_product_attention(Q, K, V, mask):\n"
+        "    scores = Q @ K.transpose(-1, -2) / Q.shape[-1] ** 0.5\n"
+        f"    return {refuses}.softmax(-1) @ V\n"
+    )
+    project = "[project]\nname = 'mine'\nrequires-python = '>=3.99'\n"
+    suite = Suite(load(repository({"pyproject.toml": project, "adapters.py": attention})), diagnose=False)
+    result = suite.result(all_checks()["components.attention_no_mask"])
+    assert result.outcome == "advisory"
+    assert "no test of CS336's gives it mask None" in result.message
+
+
 # Another version of a library
 
 

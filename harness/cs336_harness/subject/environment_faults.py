@@ -12,6 +12,7 @@ import sys
 import tomllib
 import traceback
 from pathlib import Path
+from types import ModuleType
 
 from cs336_harness.subject.locating import NOT_SEARCHED, SEARCH_DEPTH, children_of, folders_of
 
@@ -91,7 +92,7 @@ def _older_python(error: BaseException, root: Path, subject: str) -> str | None:
         what, version = needed
         version = asked if asked is not None and _newer(asked, version) else version
         why = f"{what} needs Python {version}"
-    elif asked is not None and _newer(asked, running) and isinstance(error, _OF_ANOTHER_PYTHON):
+    elif asked is not None and _newer(asked, running) and _may_be_of_another_python(error):
         version, said = asked, " ".join(str(error).split())
         why = f"the repository asks for Python {asked} or later (requires-python), and here it ends in: {said}"
     else:
@@ -102,7 +103,17 @@ def _older_python(error: BaseException, root: Path, subject: str) -> str | None:
     )
 
 
-_OF_ANOTHER_PYTHON = (SyntaxError, ImportError, AttributeError, TypeError, NameError)
+def _may_be_of_another_python(error: BaseException) -> bool:
+    """Whether the language or its standard library refused something; all else is the subject's own or a library's."""
+    if isinstance(error, AttributeError):
+        owner = error.obj if isinstance(error.obj, ModuleType | type) else type(error.obj)
+        module = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+        return module != "builtins" and _is_standard(module)
+    return isinstance(error, SyntaxError) or (isinstance(error, ImportError) and _is_standard(error.name or ""))
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _needed_python(error: BaseException) -> tuple[str, str] | None:
