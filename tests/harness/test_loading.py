@@ -73,6 +73,19 @@ def test_the_only_adapters_of_a_sub_folder_are_found(repository: Callable[[dict[
     assert load(root).root == root / "assignment1"
 
 
+def test_adapters_inside_the_package_that_they_import_are_found(repository: Callable[[dict[str, str]], Path]) -> None:
+    adapters = "from mine.layers import double\n\ndef run_linear(*x): ...\n\ndef run_silu(x):\n    return double(x)\n"
+    files = {
+        "pyproject.toml": "[project]\nname = 'mine-of-my-own'\n",
+        "src/mine/__init__.py": "import importlib.metadata\n\nimportlib.metadata.version('mine-of-my-own')\n",
+        "src/mine/layers.py": "def double(x):\n    return 2 * x\n",
+        "src/mine/adapters.py": adapters,
+    }
+    root = repository(files)
+    for path in (root, root / "src/mine/adapters.py"):
+        assert load(path).module.run_silu(2) == 4
+
+
 def test_of_several_the_one_that_defines_run_linear_is_meant(repository: Callable[[dict[str, str]], Path]) -> None:
     other, filled = (
         "def run_dpo_loss(x):\n    return x\n",

@@ -114,6 +114,12 @@ def test_the_frames_of_a_failure_are_the_subjects_own_though_the_harness_lies_be
     assert place.startswith("tests/harness/test_subject.py:")
 
 
+def test_an_exception_about_sizes_is_told_with_what_was_given() -> None:
+    with pytest.raises(CheckFailure, match=r"The size of tensor a \(4\) must match") as caught:
+        call(lambda x: x + torch.ones(3, 3))
+    assert caught.value.evidence.details[-1] == "it was given in_features (3, 4)"
+
+
 @pytest.mark.parametrize(
     ("file", "own"),
     [

@@ -23,7 +23,7 @@ from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference import sample_calls
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import ConclusiveFailure, Evidence
+from cs336_harness.subject.failures import ConclusiveFailure, Evidence, explained_by
 
 Sample = Callable[[int, int, int], dict[str, Any]]
 """Arguments of one entry point for so many positions, channels of a head, and rows of a table."""
@@ -94,9 +94,8 @@ def earlier_calls(subject: Subject, case: tuple[str, Sample]) -> None:
     entry_point, sample = case
     here, there = (sample(*sizes) for sizes in NEVER_ASKED)
     ask = _Asking(subject, entry_point)
-    first = ask(here)
-    if first is None:
-        return  # that it fails, and how, is said by the component's own check
+    with explained_by(ask.own_check):
+        first = ask.required(here)
     _require_repeatable(ask, here)
     after_itself, again = ask(others(here)), ask(here)
     if again is None:
@@ -115,18 +114,26 @@ def earlier_calls(subject: Subject, case: tuple[str, Sample]) -> None:
         raise _depends(ask, there, what)
 
 
+OWN_CHECKS = {"run_transformer_lm": "assembly.transformer_lm"}
+"""The check that a failing call is told by, where it is no component's."""
+
+
 class _Asking:
     """Calls of one entry point, and what the reference says to each."""
 
     def __init__(self, subject: Subject, entry_point: str) -> None:
         self.subject = subject
         self.entry_point = entry_point
+        self.own_check = OWN_CHECKS.get(entry_point, f"components.{entry_point.removeprefix('run_')}")
         self._reference = getattr(REFERENCE, entry_point)
-        self._shape: tuple[int, ...] | None = None
 
     def __call__(self, arguments: dict[str, Any]) -> Tensor | None:
         """The subject's result; None where it has none of the right shape."""
         return attempt(self.subject, self.entry_point, self._shape_of(arguments), **arguments)
+
+    def required(self, arguments: dict[str, Any]) -> Tensor:
+        """The same, for a call without which nothing can be asked."""
+        return self.subject.call(self.entry_point, shape=self._shape_of(arguments), **arguments)
 
     def _shape_of(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
         if self.entry_point == "run_scaled_dot_product_attention":

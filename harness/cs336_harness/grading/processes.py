@@ -18,7 +18,7 @@ from pathlib import Path
 from cs336_harness.grading import fork_server, sandbox
 from cs336_harness.grading.remote import RemoteSubject, Wire
 from cs336_harness.subject.failures import CannotJudgeError
-from cs336_harness.subject.loading import locate
+from cs336_harness.subject.locating import locate, root_of
 
 CLEAN = {
     "PATH": "/usr/bin:/bin",
@@ -166,7 +166,7 @@ def open_remote(
     """
     file = locate(path)
     folder = path.resolve() if path.is_dir() else file.parent
-    root = file.parent.parent if file.parent.name == "tests" else file.parent
+    root = root_of(file)
     bounds = limits or sandbox.Limits()
     subject = RemoteSubject(lambda: server.fork(folder, bounds, seconds), str(file.relative_to(folder)), root, file)
     try:

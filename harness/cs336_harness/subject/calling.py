@@ -12,6 +12,7 @@ import functools
 import inspect
 import io
 import os
+import re
 import textwrap
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -340,6 +341,10 @@ class Subject:
         text = textwrap.shorten(self._text_of(error, what, evidence), MESSAGE_WIDTH, placeholder=" …")
         message = f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")
         evidence.details += self._places(error)
+        shapes = {name: value for name, value in (evidence.arguments or {}).items() if isinstance(value, Tensor)}
+        if shapes and re.search(r"\d", text):  # numbers in it are sizes, mostly
+            listed = (f"{name} {tuple(tensor.shape)}" for name, tensor in shapes.items())
+            evidence.details.append(f"it was given {', '.join(listed)}")
         return CheckFailure(message, evidence)
 
     def _text_of(self, error: BaseException, what: str, evidence: Evidence) -> str:

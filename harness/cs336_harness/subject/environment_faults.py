@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cs336_harness.subject.locating import NOT_SEARCHED, SEARCH_DEPTH, children_of, folders_of
+from cs336_harness.subject.own_modules import file_read_by_an_import, missing_own_module
 
 OWN_PACKAGE = "cs336_basics"
 """What CS336 calls the learner's package, and this repository its own."""
@@ -56,10 +57,11 @@ def environment_fault(error: BaseException | None, root: Path | None, subject: s
     if error is None or root is None or isinstance(error, KeyboardInterrupt):
         return None
     place = place_of(error, root)
-    for explain in (_older_python, _other_library, _missing_library):
+    for explain in (_older_python, _other_library, _missing_library, _own_module):
         told = explain(error, root, subject)
         if told is not None:
-            return f"{place}: {told}" if place else told
+            joined = " " if told.startswith("imports ") else ": "
+            return f"{place}{joined}{told}" if place else told
     return _missing_device(error, root)
 
 
@@ -138,7 +140,7 @@ def _needed_python(error: BaseException) -> tuple[str, str] | None:
 
 def asked_python(root: Path) -> str | None:
     """The oldest Python that ``requires-python`` of the subject's ``pyproject.toml`` takes; None where it is silent."""
-    found = re.search(r"(?:>=|~=|==)\s*(3\.\d+)", str(_project(root).get("requires-python", "")))
+    found = re.search(r"(?:>=|~=|==)\s*(3\.\d+)", str(project_of(root).get("requires-python", "")))
     return found[1] if found else None
 
 
@@ -146,9 +148,11 @@ def _newer(version: str, than: str) -> bool:
     return [int(part) for part in version.split(".")] > [int(part) for part in than.split(".")]
 
 
-def _project(root: Path) -> dict[str, object]:
-    with contextlib.suppress(OSError, ValueError):  # no such file, no text, no TOML
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project")
+def project_of(root: Path) -> dict[str, object]:
+    """The table ``project`` of a subject's ``pyproject.toml``, which lies above a folder ``src``; empty without one."""
+    settings = (root.parent if root.name == "src" else root) / "pyproject.toml"
+    with contextlib.suppress(OSError, ValueError):  # no such file, not to be read, no text, no TOML
+        project = tomllib.loads(settings.read_text(encoding="utf-8")).get("project")
         return project if isinstance(project, dict) else {}
     return {}
 
@@ -205,6 +209,10 @@ def _missing_library(error: BaseException, root: Path, subject: str) -> str | No
     return missing_library(name, subject)
 
 
+def _own_module(error: BaseException, root: Path, subject: str) -> str | None:
+    return missing_own_module(error, root) or file_read_by_an_import(error, root)
+
+
 def missing_library(name: str, subject: str) -> str:
     """What to do about a library that is not installed; what imports it stands before that."""
     return (
@@ -220,7 +228,7 @@ def is_own_name(name: str, root: Path) -> bool:
 
 
 def _names_of(root: Path) -> set[str]:
-    project = str(_project(root).get("name", "")).replace("-", "_")
+    project = str(project_of(root).get("name", "")).replace("-", "_")
     return {project, *(child.stem for base in (root, root / "src") for child in children_of(base))} - {""}
 
 
@@ -245,6 +253,11 @@ def folder_of(name: str, root: Path, depth: int = SEARCH_DEPTH) -> Path | None:
 
 
 def _missing_device(error: BaseException, root: Path) -> str | None:
+    if isinstance(error, RuntimeError) and "NVTX functions not installed" in str(error):
+        return (
+            f"{place_of(error, root, 'nvtx') or 'the decoder'}: torch.cuda.nvtx needs PyTorch with CUDA, and the checks"
+            " run on the CPU; that is no fault of the numbers: open such ranges where torch.cuda.is_available()"
+        )
     for device, pattern in DEVICES.items():
         if isinstance(error, RuntimeError | AssertionError) and pattern.search(str(error)):
             place = place_of(error, root, device)

@@ -17,7 +17,6 @@ import os
 import site
 import sys
 import sysconfig
-import tomllib
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -31,9 +30,11 @@ from cs336_harness.subject.environment_faults import (
     folder_of,
     is_own_name,
     missing_library,
+    project_of,
 )
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.locating import children_of, folders_of, is_file, locate, repository_here, root_of
+from cs336_harness.subject.own_modules import missing_own_module
 from cs336_harness.subject.time_limit import Clock, TimeUp, did_not_end
 
 YEAR_2024 = ("run_gelu", "run_positionwise_feedforward")
@@ -49,7 +50,7 @@ def load(path: Path | None = None, *, show_output: bool = False, clock: Clock | 
     """
     file = locate(path if path is not None else repository_here())
     root = root_of(file)
-    module_name = file.stem if root == file.parent else f"tests.{file.stem}"
+    module_name = file.stem if root == file.parent else f"{file.parent.name}.{file.stem}"
     _leave_home(root)
     _prepare_path(root)
     _forget_other_roots(root)
@@ -181,11 +182,9 @@ def _answer_for_versions(root: Path) -> None:
     Course repositories read their version in ``__init__``; judging them must not need an install.
     """
     versions = {child.name: "0" for child in folders_of(root) if (child / "__init__.py").is_file()}
-    settings = root / "pyproject.toml"
-    with contextlib.suppress(OSError, ValueError):  # not to be read, no text, no TOML
-        project = tomllib.loads(settings.read_text(encoding="utf-8") if is_file(settings) else "").get("project")
-        if isinstance(project, dict):
-            versions[str(project.get("name"))] = str(project.get("version", "0"))
+    project = project_of(root)
+    if project:
+        versions[str(project.get("name"))] = str(project.get("version", "0"))
     _Versions({name.lower().replace("-", "_"): version for name, version in versions.items()}).install()
 
 
@@ -296,6 +295,9 @@ def _innermost(error: BaseException, root: Path) -> str | None:
 def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
     name = (error.name or "").partition(".")[0]
     importer = _innermost(error, root) or _display(file)
+    meant = missing_own_module(error, root)
+    if meant is not None:
+        return f"{importer} {meant}"
     own = {child.stem for child in children_of(root)}
     if name in own or not name or name in sys.stdlib_module_names:
         return f"{importer}: {error.msg}; the import does not match the files under {_display(root)}"
@@ -307,8 +309,8 @@ def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
                 " put it beside the adapters, or give the adapters file that lies beside it"
             )
         return (
-            f"{importer} imports {name}, and {root} holds no such package; it is the subject's own, which no"
-            " installation brings: put it there, beside the adapters"
+            f"{importer} imports {name}, and {root} holds no such package; it is the subject's own, which no registry"
+            " has: put it there, beside the adapters, or build it first if it is compiled"
         )
     return f"{importer} {missing_library(name, _display(file))}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ PLACES = ("adapters.py", "tests/adapters.py")
 """Where a repository may keep its adapters, in order."""
 
 SEARCH_DEPTH = 3
-"""How many folders deep a repository is searched for ``tests/adapters.py`` when neither place has one."""
+"""How many folders deep a repository is searched when neither place has an adapters file."""
 
 LISTED = 4
 """How many of several candidates a message names."""
@@ -33,8 +34,10 @@ def locate(path: Path) -> Path:
     found = _held_by(path)
     if found is not None:
         return found.resolve()
-    nested = sorted(_nested(path.resolve(), SEARCH_DEPTH))
+    nested = sorted(_nested(path.resolve(), SEARCH_DEPTH, PLACES[1]))
     nested = [file for file in nested if _is_of_this_contract(file)] or nested
+    if not nested:  # in a package, such as src/cs336_basics
+        nested = [file for file in _nested(path.resolve(), SEARCH_DEPTH, PLACES[0]) if _is_of_this_contract(file)]
     if len(nested) == 1:
         return nested[0]
     if nested:
@@ -47,8 +50,22 @@ def locate(path: Path) -> Path:
 
 
 def root_of(file: Path) -> Path:
-    """The folder that an adapters file's own imports begin at."""
-    return file.parent.parent if file.parent.name == "tests" else file.parent
+    """The folder that an adapters file's own imports begin at: above ``tests``, or above a package that it names."""
+    return file.parent.parent if file.parent.name == "tests" or _imports(file, file.parent.name) else file.parent
+
+
+def _imports(file: Path, package: str) -> bool:
+    """Whether a file imports from the very package that it lies in, by the package's name."""
+    return is_file(file.parent / "__init__.py") and bool(
+        re.search(rf"^\s*(?:from|import)\s+{re.escape(package)}\b", _text(file), re.MULTILINE)
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def repository_here() -> Path:
@@ -81,19 +98,16 @@ def _held_by(folder: Path) -> Path | None:
 
 def _is_of_this_contract(file: Path) -> bool:
     """Whether a file defines ``run_linear``: adapters of the course's other assignments do not."""
-    try:
-        return "def run_linear(" in file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
+    return "def run_linear(" in _text(file)
 
 
-def _nested(folder: Path, depth: int) -> Iterator[Path]:
+def _nested(folder: Path, depth: int, place: str) -> Iterator[Path]:
     for child in folders_of(folder):
         if not child.is_symlink() and child.name not in NOT_SEARCHED:
-            if is_file(child / PLACES[1]):
-                yield child / PLACES[1]
+            if is_file(child / place):
+                yield child / place
             elif depth > 1:
-                yield from _nested(child, depth - 1)
+                yield from _nested(child, depth - 1, place)
 
 
 def children_of(folder: Path) -> list[Path]:

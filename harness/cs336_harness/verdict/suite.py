@@ -24,6 +24,7 @@ from cs336_harness.subject.failures import (
     Evidence,
     refused_beyond_the_course,
 )
+from cs336_harness.subject.own_modules import raised_by_an_import
 from cs336_harness.subject.time_limit import TimeUp
 
 Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
@@ -204,24 +205,38 @@ class Suite:
 
         The first such failure stands, with the line that mends it; all others are blocked by it.
         """
-        failure, check, first = result.failure, result.check, self._unable
+        failure, check = result.failure, result.check
         if failure is None:
             return False
+        by_import = raised_by_an_import(failure.__cause__, self.subject.root)
         told = environment_fault(failure.__cause__, self.subject.root, self.subject.name)
         if told is not None:
             failure.message = result.message = told
             failure.evidence.details = []
-        elif not _is_failed_import(failure.__cause__, self.subject.root):
+        elif not by_import and not _is_failed_import(failure.__cause__, self.subject.root):
             return False
-        if check.advisory and first is None:
+        if check.advisory and self._unable is None:
             result.outcome = "advisory"
             return True
-        self._unable = first or check.id
-        if failure.evidence.entry_point is not None and isinstance(failure.__cause__, ImportError | SyntaxError):
+        if self._unable is None:
+            self._unable = self._first_unable(check, result, failure)
+        imported_in_part = isinstance(failure.__cause__, ImportError | SyntaxError) or by_import
+        if failure.evidence.entry_point is not None and imported_in_part:
             # A second import would find half a module, and what that does is worth nothing.
             self._lost.setdefault(failure.evidence.entry_point, (self._unable, "cannot be imported in full"))
-        result.outcome, result.blocked_by = ("failed", None) if first is None else ("blocked", first)
+        if self._unable != check.id:
+            result.outcome, result.blocked_by = "blocked", self._unable
         return True
+
+    def _first_unable(self, check: Check, result: Result, failure: CheckFailure) -> str:
+        """The check that tells the failure: the entry point's own, whatever was asked of it first."""
+        needs = (failure.evidence.entry_point,)
+        own = (other for other in all_checks().values() if other.snapshot is not None and other.needs == needs)
+        told = next((other for other in own if other.id not in self._results), check)
+        if told is not check:
+            states = {name: self.subject.state(name) for name in told.needs}
+            self._results[told.id] = Result(told, "failed", message=result.message, failure=failure, states=states)
+        return told.id
 
     def _attempt(self, check: Check, states: dict[str, str]) -> Result:
         for name, state in states.items():
@@ -410,7 +425,9 @@ def _is_failed_import(error: BaseException | None, root: Path | None) -> bool:
     """
     if isinstance(error, ImportError | SyntaxError):
         return True
-    return isinstance(error, KeyError) and root is not None and is_own_name(str(error.args[0]), root)
+    if error is None or root is None:
+        return False
+    return raised_by_an_import(error, root) or (isinstance(error, KeyError) and is_own_name(str(error.args[0]), root))
 
 
 def blockers(asked: Iterable[Result], known: Mapping[str, Result]) -> list[Result]:
