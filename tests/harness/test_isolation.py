@@ -7,12 +7,15 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cs336_harness.checks import all_checks
+from cs336_harness.isolation import supervisor
 from cs336_harness.isolation.job import Job, result_of, wire
+from cs336_harness.isolation.judge import Mark
 from cs336_harness.isolation.trial import Bench, Trial, judge_drills
 from cs336_harness.isolation.workers import CAN_FORK
 from cs336_harness.subject.failures import CannotJudgeError
@@ -229,3 +232,15 @@ def test_pytest_tells_an_accident(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert done.returncode == 1
     assert "run_softmax ended the process with exit status 0" in done.stdout
+
+
+@pytest.mark.parametrize(("queued", "waits"), [(0.0, True), (100.0, False)], ids=["deadlock", "busy machine"])
+def test_a_busy_machine_is_no_deadlock(tmp_path: Path, queued: float, waits: bool) -> None:
+    """A call that computes a little of the time is stopped where nothing but itself keeps it from computing."""
+    workers: Any = SimpleNamespace(computed=lambda part: 2.0, queued=lambda part: kept)
+    job = Job(number=1, path=str(tmp_path), log=str(tmp_path / "log"), timeout=30.0)
+    judge, mark, kept = supervisor._Judge(job, since=0.0), Mark("run_softmax", since=0.0, computed=0.0), 50.0
+    watching = supervisor.Supervisor(workers)
+    assert not watching._waits(judge, mark, now=1.0)
+    kept += queued
+    assert watching._waits(judge, mark, now=150.0) is waits

@@ -26,7 +26,7 @@ WAITING = 4
 slow."""
 
 HARDLY = 0.05
-"""The part of the time that a call computes which does nothing but wait."""
+"""The part of the time that a call computes, or is kept from computing by others, which does nothing but wait."""
 
 BY_THE_CLOCK = 20
 """How many times its limit a call may take by the clock in any case."""
@@ -49,6 +49,9 @@ class _Judge:
     doing: str | None = None
     diagnosing: Event | None = None
     overdue: float | None = None
+    call: float | None = None
+    """When the call that is running began, and how long the judge had been kept from a processor when that was seen."""
+    queued: float = 0.0
     done: bool = False
 
 
@@ -111,11 +114,16 @@ class Supervisor:
 
     def _waits(self, judge: _Judge, mark: Mark | None, now: float) -> bool:
         """Whether a call of the subject's takes too long by the clock."""
-        if mark is None or now - mark.since < WAITING * judge.job.timeout:
+        if mark is None:
+            return False
+        if judge.call != mark.since:
+            judge.call, judge.queued = mark.since, self._workers.queued(judge.job.part)
+        seconds = now - mark.since
+        if seconds < WAITING * judge.job.timeout:
             return False
         computed = self._workers.computed(judge.job.part)
-        seconds = now - mark.since
-        hardly = computed is not None and computed - mark.computed < HARDLY * seconds
+        queued = self._workers.queued(judge.job.part) - judge.queued
+        hardly = computed is not None and computed - mark.computed + queued < HARDLY * seconds
         return hardly or seconds > BY_THE_CLOCK * judge.job.timeout
 
     def take(self, event: Event) -> Iterator[Event]:

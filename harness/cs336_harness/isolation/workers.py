@@ -16,6 +16,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO, Any, Protocol
 
 from cs336_harness.isolation.job import Event, Job
@@ -54,6 +55,9 @@ class Workers(Protocol):
 
     def computed(self, part: int) -> float | None:
         """Seconds of processor time that the judge has used; None where a system does not say that of a process."""
+
+    def queued(self, part: int) -> float:
+        """Seconds that the judge has stood ready while others had the processors; 0 where a system does not say."""
 
     def stop(self) -> None:
         """Ends all judges at once."""
@@ -105,6 +109,10 @@ class ForkServer:
     def computed(self, part: int) -> float | None:
         """The judge's own processor time."""
         return next(map(_seconds_computed, self._processes(part)), None)
+
+    def queued(self, part: int) -> float:
+        """The judge's own waiting for a processor."""
+        return next(map(_seconds_queued, self._processes(part)), 0.0)
 
     def _processes(self, part: int) -> list[int]:
         with self._lock:
@@ -172,6 +180,10 @@ class FreshProcesses:
     def computed(self, part: int) -> float | None:
         """The judge's own processor time."""
         return _seconds_computed(self._running[part].pid) if part in self._running else None
+
+    def queued(self, part: int) -> float:
+        """The judge's own waiting for a processor."""
+        return _seconds_queued(self._running[part].pid) if part in self._running else 0.0
 
     def kill(self, part: int) -> None:
         """Asks the judge where it stands, and ends it."""
@@ -329,6 +341,14 @@ def _seconds_computed(process: int) -> float | None:
         return time.clock_gettime((~process << 3) | 2)
     except OSError:
         return None
+
+
+def _seconds_queued(process: int) -> float:
+    """How long the first thread of a process was ready to run and did not: the second number that Linux keeps of it."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
