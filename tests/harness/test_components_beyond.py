@@ -207,6 +207,16 @@ VIOLATORS: list[tuple[str, Any, str]] = [
     ),
     ("attention_sizes[d_v_differs]", broken(run_scaled_dot_product_attention=scaled_by_values), "takes d_v from V"),
     ("attention_theta", broken(**{AFTER_ROPE: attention_with(theta=lambda _: 1000.0)}), "does not pass theta on"),
+    (
+        "attention_theta",
+        broken(**{AFTER_ROPE: attention_with(theta=lambda _: 1000.0, token_positions=counted)}),
+        "turns by a theta and positions of its own: neither",
+    ),
+    (
+        "attention_theta",
+        broken(**{AFTER_ROPE: attention_with(token_positions=torch.zeros_like)}),
+        "does not rotate: neither",
+    ),
     ("block_theta", broken(run_transformer_block=block_at_one_theta), "does not pass theta on"),
     ("attention_positions", broken(**{AFTER_ROPE: attention_with(token_positions=counted)}), "ignores token_pos"),
     (

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
+from cs336_harness.checks.comparing import REFERENCE, apart, attempt, judge_call, same_numbers
 from cs336_harness.checks.registry import Param, check
+from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.reference.sample_calls import (
     multihead_self_attention,
     multihead_self_attention_with_rope,
@@ -85,13 +86,25 @@ def attention_theta(subject: Subject) -> None:
         return
     jumping = {**usual, "token_positions": torch.tensor([[0, 4, 5, 9, 17]])}
     if same_numbers(result, _attempt(subject, MHA_ROPE, jumping)):
-        message = f"{MHA_ROPE} does not rotate: neither theta nor token_positions changes any number"
+        rotates = apart(_unturned(usual), result) > SURELY_APART
+        what = "turns by a theta and positions of its own" if rotates else "does not rotate"
+        message = f"{MHA_ROPE} {what}: neither theta nor token_positions changes any number"
     else:
         message = f"{MHA_ROPE} does not pass theta on: theta 10000 and theta 10 give the same numbers"
     raise CheckFailure(
         f"{message}; a correct attention turns queries and keys with the theta and the positions it is given",
         Evidence(entry_point=MHA_ROPE, arguments=other),
     )
+
+
+SURELY_APART = 1e-3
+"""What the rotation changes, at the least, as a part of the largest number; no rounding comes near it."""
+
+
+def _unturned(arguments: dict[str, Any]) -> Tensor:
+    """What attention gives for these arguments when nothing is turned."""
+    names = ENTRY_POINTS[MHA].arguments
+    return REFERENCE.run_multihead_self_attention(**{name: arguments[name] for name in names})
 
 
 @check(
