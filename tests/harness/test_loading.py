@@ -261,6 +261,7 @@ def test_a_traceback_is_trimmed_to_the_subjects_files(repository: Callable[[dict
     assert caught.value.evidence.details == [
         "adapters.py:3 in run_silu: return f(in_features)",
         f"{os.path.join('cs336_basics', 'deep.py')}:2 in f: return x.reshape(7)",
+        "it was given in_features (3,)",
     ]
 
 

@@ -60,7 +60,7 @@ def locate(probe: Probe, name: str) -> Located | None:
 
 DECIDED = {
     "random": "the same call with another random seed gives other numbers: something in it draws random numbers,"
-    " such as dropout, or a weight that is made anew and never loaded",
+    " such as dropout, the bias of an nn.Linear, or a weight that is made anew and never loaded",
     "remembers": "the same call gives other numbers the second time: something is kept between calls, or never filled",
 }
 """In words, what became of a call that was repeated."""
