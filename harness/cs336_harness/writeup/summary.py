@@ -46,7 +46,7 @@ _WITHOUT_NUMBERS = ("c.largest", "derivation", "self_test", "b.sum", "b.multipli
 def report_lines(judgement: Judgement, name: str, *, show_answers: bool = False) -> Iterator[tuple[str, str]]:
     """The report as (verdict, text): summary, what it is held against, questions, then what is wrong and why."""
     yield "", f"{name}: {summary_line(judgement)}"
-    yield "", f"Held against {describe_configuration(judgement.configuration)}, {_origin(judgement.configuration)}"
+    yield "", f"Held against {describe_configuration(judgement.configuration)}{_origin(judgement.configuration)}"
     for notice in judgement.configuration.notices:
         yield "", notice
     yield "", ""
@@ -118,13 +118,12 @@ def summary_line(judgement: Judgement) -> str:
     numbers = Counter(finding.verdict for finding in judgement.findings)
     said = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in (RIGHT, WRONG, MISSING))
     left_out = f" ({verdicts[LEFT_OUT]} left out)" if verdicts[LEFT_OUT] else ""
+    read = f"{said}{left_out}; {_count(len(judgement.findings), 'number')} read"
+    if not judgement.findings:
+        return read
     causes = len(findings_by_cause(judgement))
     of = f" of {_count(causes, 'cause')}" if causes else ""
-    return (
-        f"{said}{left_out}; {_count(sum(numbers.values()), 'number')} read: {numbers[RIGHT]} right, "
-        f"{numbers[WRONG]} wrong{of}, "
-        f"{numbers[UNRECOGNISED]} not recognised"
-    )
+    return f"{read}: {numbers[RIGHT]} right, {numbers[WRONG]} wrong{of}, {numbers[UNRECOGNISED]} not recognised"
 
 
 def _count(number: int, noun: str) -> str:
@@ -152,10 +151,12 @@ def describe_configuration(configuration: Configuration) -> str:
 
 
 def _origin(configuration: Configuration) -> str:
-    """Where the configuration came from."""
+    """Where the configuration came from; a notice says it where the text states none."""
     if configuration.given_by:
-        return f"as {configuration.given_by} says"
-    return f"as {'far as ' if configuration.notices else ''}the write-up states it"
+        return f", as {configuration.given_by} says"
+    if not configuration.stated:
+        return ""
+    return f", as {'far as ' if configuration.notices else ''}the write-up states it"
 
 
 def describe_finding(finding: Finding, *, show_answers: bool = False) -> str:
