@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.metadata
 import json
 import os
@@ -134,8 +135,11 @@ def test_a_notebook_gets_text_that_runs_nothing() -> None:
 
     shown = judge({"run_silu": run_silu}, checks="components.silu")._repr_html_()
     assert "required checks failed" in shown
-    assert "&lt;script&gt;" in shown
+    assert 'sandbox="allow-scripts"' in shown  # in a frame of its own, of no origin
     assert "<script" not in shown
+    framed = html.unescape(shown.partition('srcdoc="')[2].partition('"')[0])
+    assert "&lt;script&gt;alert(1)" in framed
+    assert framed.count("<script") == 1
 
 
 def state() -> dict[str, Any]:

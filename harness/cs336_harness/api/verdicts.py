@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,14 +153,10 @@ class Verdict:
         return f"{self.subject}\n{written.getvalue().rstrip()}"
 
     def _repr_html_(self) -> str:
-        """For a notebook: the summary, and the report to unfold."""
-        colour = "#1a7f37" if self.passed else "#cf222e"
-        report = f'<pre style="line-height: 1.3; white-space: pre-wrap">{html.escape(str(self))}</pre>'
-        unfolded = "" if self.passed else " open"
-        return (
-            f'<details{unfolded}><summary><b style="color: {colour}">{html.escape(self.summary)}</b>'
-            f" ({html.escape(self.subject)}, {self.seconds:.1f} s)</summary>{report}</details>"
-        )
+        """For a notebook: the picture that ``cs336 check --html`` writes."""
+        from cs336_harness.picture.page import framed
+
+        return framed(self.to_json())
 
 
 def check_result(result: Result) -> CheckResult:

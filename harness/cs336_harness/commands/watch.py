@@ -19,6 +19,10 @@ def watch(
         float, typer.Option(help="Seconds that the decoder may compute in one check before it is stopped.", min=0.1)
     ] = 10,
     diagnosis: Annotated[bool, typer.Option(help="Say where a fault is and which known mistake it is.")] = True,
+    web: Annotated[
+        bool, typer.Option("--web", help="Draw each verdict on a page of this machine, whose address is printed.")
+    ] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open that page in the browser.")] = False,
     fork: Annotated[
         bool | None, typer.Option("--fork/--no-fork", help="Fork a loaded process per save, or start fresh ones.")
     ] = None,
@@ -41,4 +45,13 @@ def watch(
 
     select(keyword)  # refuses a wrong -k now, once, and not at each save
     subject = path if path is not None else repository_here()
-    watch_subject(Console(), subject, timeout=timeout, keyword=keyword, fork=fork, diagnose=diagnosis)
+    watch_subject(
+        Console(),
+        subject,
+        timeout=timeout,
+        keyword=keyword,
+        fork=fork,
+        diagnose=diagnosis,
+        web=web or open_page,
+        open_page=open_page,
+    )

@@ -101,6 +101,10 @@ def _range(start: int, step: int, size: int) -> str:
     return str(start) if last == start else f"{start} to {last}"
 
 
+def _plural(name: str) -> str:
+    return "queries" if name == "query" else f"{name}s"
+
+
 def errors(figure: Mapping[str, Any]) -> Chart:
     """Error over rows, positions and channels: a panel for each row, positions downwards, channels to the right."""
     (row_name, position_name, channel_name), sizes, steps = figure["axes"], figure["sizes"], figure["steps"]
@@ -128,9 +132,15 @@ def errors(figure: Mapping[str, Any]) -> Chart:
         y += 8
     binned = "; a cell shows the worst of those that share it" if max(steps) > 1 else ""
     summary = f"{figure['pattern'][:1].upper()}{figure['pattern'][1:]}{binned}."
-    down = f"{position_name}s downwards" if position_name else "one line"
+    down = f"{_plural(position_name)} downwards" if position_name else "one line"
     return Chart(
-        f"Error, {down}, {channel_name}s to the right", summary, y, tuple(cells), tuple(labels), (), ERROR_LEGEND
+        f"Error, {down}, {_plural(channel_name)} to the right",
+        summary,
+        y,
+        tuple(cells),
+        tuple(labels),
+        (),
+        ERROR_LEGEND,
     )
 
 
@@ -228,7 +238,9 @@ def attention(figure: Mapping[str, Any]) -> Chart:
                 look = f"w{min(4, max(0, math.ceil(4 * weight)))}" if weight > 5e-4 else "w0"
                 beside = f", must be {number(figure['must'][query][at])}" if off else ""
                 text = f"query {query}, key {at}, {title}: {number(weight)}{beside}"
-                cells.append(Cell(left + at * size, 18 + query * size, size, size, look + " off" * off, text))
+                cells.append(
+                    Cell(left + at * size + 1, 19 + query * size, size - 2, size - 2, look + " off" * off, text)
+                )
     wrong = sum(
         abs(got - must) > 5e-3
         for read, right in zip(figure["read"], figure["must"], strict=True)
@@ -247,7 +259,7 @@ def attention(figure: Mapping[str, Any]) -> Chart:
     )
 
 
-BAR, GAP = 12.0, 30.0
+BAR, GAP = 9.0, 27.0
 
 
 def _bars(rows: Sequence[tuple[str, Sequence[tuple[str, float]], float, bool, str]], log: bool) -> Iterator[Any]:
@@ -268,7 +280,8 @@ def _bars(rows: Sequence[tuple[str, Sequence[tuple[str, float]], float, bool, st
         x, whole = 4.0, sum(size for _, size in parts)
         for number_of, (_, size) in enumerate(parts):
             wide = length(whole) * (size / whole if whole else 0)
-            yield Line(x, y + 16 + BAR + 4, x + wide - (1.5 if number_of < len(parts) - 1 else 0), y + 32, "part")
+            under = y + 16 + BAR + 3
+            yield Line(x, under, x + wide - (1.5 if number_of < len(parts) - 1 else 0), under, "part")
             x += wide
 
 

@@ -26,7 +26,7 @@ from cs336_harness.verdict.report import MARKS, verdict_sentence
 MADE_BY = '<meta name="generator" content="cs336">'
 """Stands in the head of every page, so that a file of somebody else's is not overwritten."""
 
-MAY_BE_LEFT_OUT: dict[str, Any] = {"provenance": "", "error": None, "cut_short": None, "not_run": ()}
+MAY_BE_LEFT_OUT: dict[str, Any] = {"checks": (), "provenance": "", "error": None, "cut_short": None, "not_run": ()}
 """Keys of the JSON result that are not always there."""
 
 OPENED = 1
@@ -96,6 +96,17 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def face(data: Mapping[str, Any]) -> dict[str, str]:
+    """What stands on the tab of a browser: the title, and a picture of the mark."""
+    mark = MARKS[_outcome(data)]
+    colour = {"failed": "%23c8451b", "passed": "%232f7d6b"}.get(_outcome(data), "%23767c83")
+    icon = (
+        "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Ctext x='8' y='13'"
+        f" font-size='14' text-anchor='middle' fill='{colour}'%3E{mark}%3C/text%3E%3C/svg%3E"
+    )
+    return {"title": f"{mark} {visible(data['subject'])}", "icon": icon}
+
+
 def policy(*, live: bool = False) -> str:
     """What the page may do: its own style, its own script, and, live, listen to its own server. Nothing else."""
     style, script = _digest(file_text("style.css")), _digest(file_text("script.js"))
@@ -104,18 +115,30 @@ def policy(*, live: bool = False) -> str:
     return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
 
 
-def render(data: Mapping[str, Any], *, live: bool = False) -> str:
-    """The whole page. ``data`` is what ``cs336 check --json`` writes; ``live`` listens for the next verdict."""
+def render(data: Mapping[str, Any], *, live: str | None = None) -> str:
+    """The whole page. ``data`` is what ``cs336 check --json`` writes.
+
+    ``live`` is for a page that listens for the next verdict: what this one is called in the stream.
+    """
     template = environment().get_template("page.html")
     return template.render(
         content=content(data),
-        subject=data["subject"],
-        policy=policy(live=live),
+        **face(data),
+        policy=policy(live=live is not None),
         style=file_text("style.css"),
         script=file_text("script.js"),
         live=live,
-        wrong=_wrong(data),
     )
+
+
+def framed(data: Mapping[str, Any]) -> str:
+    """The page inside another one, a notebook: in a frame of its own, which neither changes the other.
+
+    Where frames are not shown, the line above it says what was shown.
+    """
+    template = environment().get_template("framed.html")
+    mark = MARKS[_outcome(data)]
+    return template.render(page=render(data), sentence=sentence(data), mark=mark, subject=data["subject"])
 
 
 def content(data: Mapping[str, Any]) -> str:
@@ -137,7 +160,7 @@ def content(data: Mapping[str, Any]) -> str:
             states=states(checks, first),
             blanks=Counter(check["message"] for check in checks if check["outcome"] == "blank"),
             summary=Counter(check["outcome"] for check in checks),
-            wrong=_wrong(data),
+            outcome=_outcome(data),
         )
     )
 
@@ -147,16 +170,24 @@ def _required(checks: Sequence[Judged]) -> Counter[str]:
     return Counter(c["outcome"] for c in checks if c["id"] not in known or not known[c["id"]].advisory)
 
 
-def _wrong(data: Mapping[str, Any]) -> bool:
+def _outcome(data: Mapping[str, Any]) -> str:
+    """What became of the subject as a whole: ``failed``, ``passed``, or ``blocked`` while nothing has run."""
     counts = _required(data.get("checks", ()))
-    return "error" in data or bool(counts["failed"] or counts["blank"] or counts["blocked"] or data.get("not_run"))
+    if "error" in data or any(counts[outcome] for outcome in ("failed", "blank", "blocked")) or data.get("not_run"):
+        return "failed"
+    return "passed" if counts else "blocked"
 
 
 def sentence(data: Mapping[str, Any]) -> str:
     """What was shown, in one line, and never more than was run."""
     if "error" in data:
         return "Nothing could be judged"
-    said = verdict_sentence(_required(data["checks"]))
+    if not data["checks"]:
+        return "No check has run yet"
+    counts = _required(data["checks"])
+    said = verdict_sentence(counts)
+    if set(counts) == {"passed"} and len(data["checks"]) < len(all_checks()):
+        said = "all required checks that were asked passed"
     return said[0].upper() + said[1:]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import signal
 import tempfile
 import threading
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -19,14 +21,28 @@ from cs336_harness.watch.keys import keys_of_terminal
 from cs336_harness.watch.saves import report_saves
 from cs336_harness.watch.session import Session
 
+if TYPE_CHECKING:
+    from cs336_harness.picture.live import Live
+
 TICK = 0.05
 """Seconds between two looks at what takes long, while a job is running."""
 
 
 def watch(
-    console: Console, path: Path, *, timeout: float, keyword: str | None, fork: bool | None, diagnose: bool
+    console: Console,
+    path: Path,
+    *,
+    timeout: float,
+    keyword: str | None,
+    fork: bool | None,
+    diagnose: bool,
+    web: bool = False,
+    open_page: bool = False,
 ) -> None:
-    """Judges the subject now and after each save, until the person quits."""
+    """Judges the subject now and after each save, until the person quits.
+
+    ``web`` serves a page of each verdict as well, ``open_page`` opens it in the browser.
+    """
     file = locate(path)
     root = root_of(file)
     inbox: queue.Queue[tuple[str, Any]] = queue.Queue()
@@ -44,7 +60,11 @@ def watch(
     supervisor = Supervisor(workers)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is put back, whoever ends the watch
     stopping = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="cs336-watch-") as folder, keys_of_terminal(inbox):
+    with (
+        tempfile.TemporaryDirectory(prefix="cs336-watch-") as folder,
+        _live_page(console, file, open_page=open_page) if web else contextlib.nullcontext() as page,
+        keys_of_terminal(inbox),
+    ):
         session = Session(
             console,
             supervisor,
@@ -54,6 +74,7 @@ def watch(
             timeout=timeout,
             keyword=keyword,
             diagnose=diagnose,
+            page=page,
         )
         threading.Thread(target=report_saves, args=(root, inbox, stopping), daemon=True).start()
         try:
@@ -66,6 +87,24 @@ def watch(
             stopping.set()
             session.close()
             workers.close()
+
+
+@contextlib.contextmanager
+def _live_page(console: Console, file: Path, *, open_page: bool) -> Generator[Live]:
+    """The page of the verdicts, as long as this lasts. Its address is printed, and opened on request."""
+    from cs336_harness.picture.live import Live
+
+    page = Live({"subject": file.name, "checks": []})
+    try:
+        console.print(f"the verdict is drawn at {page.address}", markup=False, highlight=False, style="bold")
+        if open_page:
+            import webbrowser
+
+            if not webbrowser.open(page.address):
+                console.print("no browser could be opened: open that address yourself", markup=False, highlight=False)
+        yield page
+    finally:
+        page.close()
 
 
 def _take(inbox: queue.Queue[tuple[str, Any]], session: Session, supervisor: Supervisor) -> bool:

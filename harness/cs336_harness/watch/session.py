@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.status import Status
@@ -18,8 +19,11 @@ from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.locating import root_of
 from cs336_harness.verdict.explain import hints
 from cs336_harness.verdict.progress import entry_points_of, progress_lines
-from cs336_harness.verdict.report import MARKS, STYLES, counts_line, failure_block, print_report
+from cs336_harness.verdict.report import MARKS, STYLES, counts_line, failure_block, print_report, to_json
 from cs336_harness.verdict.suite import Result, select
+
+if TYPE_CHECKING:
+    from cs336_harness.picture.live import Live
 
 KEYS = "Enter: again  f: failed  a: all  rope Enter: that task  h: hints  q: quit"
 
@@ -52,11 +56,13 @@ class Session:
         timeout: float,
         keyword: str | None = None,
         diagnose: bool = True,
+        page: Live | None = None,
     ) -> None:
         self._console = console
         self._supervisor = supervisor
         self._path, self._root, self._log = path, root_of(path), log
         self._runners, self._timeout, self._keyword, self._diagnose = runners, timeout, keyword, diagnose
+        self._page = page
         self._status: Status | None = None
         self._why: str | None = None
         self._in_full = False
@@ -77,6 +83,8 @@ class Session:
         self._troubled = {all_checks()[name].task for name in failed}
         self._why = f"{time.strftime('%H:%M:%S')}  {why}" + (f"  (only {self._keyword})" if self._keyword else "")
         self._show(self._why)
+        if self._page is not None:
+            self._page.judging(why)
         job = Job(
             number=0,
             path=str(self._path),
@@ -161,6 +169,7 @@ class Session:
             case "unreadable":
                 self._show(None)
                 self._console.print(Text(f"✗ {event['message']}", "bold red"))
+                self._draw({"error": event["message"]})
                 self._show_keys()
             case "done":
                 self._show(None)
@@ -210,6 +219,12 @@ class Session:
             complete = not any(result.stops_exit_zero for result in results)
             self._print_lines(lines if complete else [line for line in lines[:2] if line != "complete when"])
         self._show_keys()
+        self._draw(to_json(self._path.name, results))
+
+    def _draw(self, data: dict[str, Any]) -> None:
+        """Shows a verdict on the live page, where there is one."""
+        if self._page is not None:
+            self._page.show({"subject": self._path.name, **data})
 
     def _run_failed(self) -> None:
         failed = tuple(result.check.id for result in self._results.values() if result.outcome in ("failed", "blocked"))

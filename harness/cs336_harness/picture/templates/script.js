@@ -69,3 +69,54 @@ document.addEventListener("keydown", event => {
   }
   if (best) show(best);
 });
+
+// The live page: each verdict takes the place of the one before. What the reader has unfolded stays so, but a hint of
+// another failure stays folded.
+if ("live" in document.body.dataset) {
+  const main = document.querySelector("main"), connection = document.getElementById("connection");
+  const SILENCE = 25000; // the server gives a sign of life every 10 s
+  let source, heard, ended = false;
+
+  const of = details => details.closest(".failure")?.dataset.of ?? "";
+  function replace({ content, title, icon }) {
+    const open = new Map([...main.querySelectorAll("details[id]")].map(each => [each.id + " " + of(each), each.open]));
+    const focused = document.activeElement?.closest?.("[id]")?.id, top = scrollY;
+    main.innerHTML = content;
+    for (const each of main.querySelectorAll("details[id]")) {
+      const before = open.get(each.id + " " + of(each));
+      if (before !== undefined) each.open = before;
+    }
+    const again = focused && document.getElementById(focused);
+    if (again) (again.querySelector("summary") ?? again).focus({ preventScroll: true });
+    scrollTo({ top, behavior: "instant" });
+    document.title = title;
+    document.querySelector("link[rel=icon]").href = icon;
+    said.textContent = title;
+  }
+
+  function connect() {
+    source?.close();
+    heard = Date.now();
+    source = new EventSource("/events");
+    const on = (kind, act) => source.addEventListener(kind, event => { heard = Date.now(); act(JSON.parse(event.data), event); });
+    on("verdict", (told, { lastEventId }) => {
+      if (document.body.dataset.live !== lastEventId) replace(told); // the page came with a verdict in it
+      document.body.dataset.live = lastEventId;
+    });
+    on("judging", ({ why }) => { connection.textContent = why ? `Judging: ${why} …` : ""; });
+    on("beat", () => {});
+    on("end", () => {
+      ended = true;
+      source.close();
+      connection.textContent = "The watch has ended. This is its last verdict.";
+    });
+    source.onerror = () => {
+      if (!ended) connection.textContent = "The watch does not answer. This is its last verdict; trying again …";
+      if (!ended && source.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
+    };
+  }
+  const look = () => { if (!ended && Date.now() - heard > SILENCE) connect(); };
+  setInterval(look, 5000);
+  for (const each of ["visibilitychange", "online", "pageshow"]) addEventListener(each, look);
+  connect();
+}
