@@ -16,6 +16,8 @@ import jinja2
 
 from cs336_harness.grading.records import failures, grades, waiting, write_whole
 from cs336_harness.grading.rubric import Rubric
+from cs336_harness.picture.page import render
+from cs336_harness.verdict.suite import OUTCOMES
 
 COMMONEST = 10
 STATES = ("judged", "crashed", "timed out", "not loadable", "refused")
@@ -80,8 +82,26 @@ def write(out: Path, records: Sequence[Mapping[str, Any]], rubric: Rubric) -> No
             "failures": failures(record),
             "waiting": waiting(record),
         }
-        write_whole(out / "reports" / f"{record['name']}.html", page.get_template("student.html").render(values))
+        if "checks" in rubric.visible:
+            report = render(_shown(record, rubric.visible), before=page.get_template("grades.html").render(values))
+        else:
+            report = page.get_template("student.html").render(values)
+        write_whole(out / "reports" / f"{record['name']}.html", report)
         write_whole(out / "reports" / f"{record['name']}.md", plain.get_template("student.md").render(values))
+
+
+def _shown(record: Mapping[str, Any], visible: Sequence[str]) -> dict[str, Any]:
+    """A record as the JSON result that is drawn, without what a student may not see."""
+    checks = []
+    for each in record["checks"]:
+        told = each["diagnosis"] if "diagnosis" in visible else None
+        if told is not None and "hints" not in visible:
+            told = {**told, "defects": [{**defect, "hint": "", "steps": []} for defect in told["defects"]]}
+        if each["outcome"] in OUTCOMES:
+            checks.append({**each, "diagnosis": told})
+    if not checks and record["state"] != "judged":
+        return {"subject": record["name"], "error": f"{record['state']}: {record['reason']}"}
+    return {"subject": record["name"], "checks": checks}
 
 
 def _states(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from cs336_harness.grading import batch, exports, intake, pages, sandbox
 from cs336_harness.grading.batch import Settings
 from cs336_harness.grading.judging import Job, judge
 from cs336_harness.grading.records import scored
-from cs336_harness.grading.rubric import Rubric, read
+from cs336_harness.grading.rubric import VISIBLE, Rubric, read
 from cs336_harness.subject.failures import CannotJudgeError
 
 CHECKS = ("components.linear", "components.silu", "tying.one_parameter")
@@ -173,9 +173,32 @@ def test_pages_load_nothing_and_show_foreign_text_as_text(out: Path) -> None:
         page = Page()
         page.feed(path.read_text())
         assert "img" not in page.tags
-        assert all(each.startswith("reports/") for each in page.loads)
+        assert all(each.startswith(("reports/", "#", "data:image/svg+xml,")) for each in page.loads)
     shown = "".join(path.read_text() for path in (out / "reports").glob("*.html"))
     assert "&lt;img src=x" in shown
+
+
+def test_a_report_is_the_picture_of_the_verdict_with_the_grade_above_it(out: Path) -> None:
+    report = (out / "reports" / "bob.html").read_text()
+    assert report.index("points") < report.index('<main id="verdict">') < report.index('<svg class="decoder"')
+    assert 'details class="card failure" id="failure-1"' in report
+
+
+def test_a_report_holds_no_hint_that_the_rubric_hides(out: Path, tmp_path: Path) -> None:
+    record = json.loads((out / "records" / "bob.json").read_text())
+    each = next(check for check in record["checks"] if check["outcome"] == "failed")
+    defect = {"name": "a-mistake", "explanation": "What it is.", "hint": "A hint.", "steps": ["A step."]}
+    empty = {"together": False, "told_before": None, "reading": "", "table": [], "evidence": [], "reproducer": ""}
+    each["diagnosis"] = {"where": "linear", "confidence": "certain", "defects": [defect], **empty}
+    without_hints, without_diagnosis = ("checks", "diagnosis"), ("checks",)
+    for visible, told, hinted in ((VISIBLE, True, True), (without_hints, True, False), (without_diagnosis, False, False)):
+        pages.write(tmp_path, [record], Rubric(visible=visible))
+        report = (tmp_path / "reports" / "bob.html").read_text()
+        assert ("What it is." in report) == told
+        assert ("A hint." in report) == hinted
+        assert ("A step." in report) == hinted
+    pages.write(tmp_path, [record], Rubric(visible=("score",)))
+    assert each["message"] not in (tmp_path / "reports" / "bob.html").read_text()
 
 
 def test_markdown_reports_show_foreign_text_as_text(out: Path) -> None:
