@@ -10,7 +10,8 @@ from vectorised import Vectorised, replaced, result_of, subject_of
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.information_flow import FULL
-from cs336_harness.reference.influence import LEAK, MISSING, InfluenceMap, write_influence_plot
+from cs336_harness.picture.plots import write_influence_plot
+from cs336_harness.reference.influence import LEAK, MISSING, InfluenceMap
 from cs336_harness.reference.interventions import FLOW_SHAPE, TWIN_CHANNEL, base_ids, flow_weights, influence, twins
 from cs336_harness.reference.oracle import LayerWeights
 from cs336_harness.verdict.suite import Suite

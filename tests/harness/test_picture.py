@@ -227,9 +227,24 @@ def test_every_outcome_has_a_word_and_a_mark() -> None:
 
 
 def test_a_right_decoder_is_said_to_be_right() -> None:
-    html = page.render(verdict(judged(outcome="passed")))
+    html = page.render(verdict(*(judged(check_id, "passed") for check_id in all_checks())))
     assert "All required checks passed" in html
     assert "Nothing is wrong" in html
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ([], "No check has run yet"),
+        (["passed"], "All required checks that were asked passed"),
+        (["passed", "blank"], "1 of 2 required checks wait for blank entry points"),
+        (["failed", "blocked"], "1 of 2 required checks failed, 1 more are blocked by them"),
+    ],
+)
+def test_no_more_is_said_than_was_run(outcomes: list[str], said: str) -> None:
+    html = page.render(verdict(*(judged("components.rope", outcome) for outcome in outcomes)))
+    assert said in Text(html).text
+    assert ("Nothing is wrong" in html) == (outcomes == ["passed"])
 
 
 @pytest.fixture

@@ -118,7 +118,9 @@ def check(
     if html is not None:
         console.print(f"wrote {html}", markup=False, highlight=False)
     if plots is not None:
-        for file in report.write_plots(results, plots):
+        from cs336_harness.picture.plots import write_plots
+
+        for file in write_plots(results, plots):
             console.print(f"wrote {file}", markup=False, highlight=False)
     hidden = report.hidden_output_line(trial.hidden_lines)
     if hidden is not None:

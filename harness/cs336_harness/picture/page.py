@@ -115,10 +115,11 @@ def policy(*, live: bool = False) -> str:
     return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
 
 
-def render(data: Mapping[str, Any], *, live: str | None = None) -> str:
+def render(data: Mapping[str, Any], *, live: str | None = None, before: str = "") -> str:
     """The whole page. ``data`` is what ``cs336 check --json`` writes.
 
-    ``live`` is for a page that listens for the next verdict: what this one is called in the stream.
+    ``live`` is for a page that listens for the next verdict: what this one is called in the stream. ``before`` is HTML
+    of our own that stands above the verdict.
     """
     template = environment().get_template("page.html")
     return template.render(
@@ -128,6 +129,7 @@ def render(data: Mapping[str, Any], *, live: str | None = None) -> str:
         style=file_text("style.css"),
         script=file_text("script.js"),
         live=live,
+        before=before,
     )
 
 
@@ -171,11 +173,11 @@ def _required(checks: Sequence[Judged]) -> Counter[str]:
 
 
 def _outcome(data: Mapping[str, Any]) -> str:
-    """What became of the subject as a whole: ``failed``, ``passed``, or ``blocked`` while nothing has run."""
+    """What became of the subject as a whole: ``failed``, ``blank``, ``passed``; ``blocked`` before any ran."""
     counts = _required(data.get("checks", ()))
-    if "error" in data or any(counts[outcome] for outcome in ("failed", "blank", "blocked")) or data.get("not_run"):
+    if "error" in data or counts["failed"] or counts["blocked"] or data.get("not_run"):
         return "failed"
-    return "passed" if counts else "blocked"
+    return "blank" if counts["blank"] else "passed" if counts else "blocked"
 
 
 def sentence(data: Mapping[str, Any]) -> str:

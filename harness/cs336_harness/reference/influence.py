@@ -1,18 +1,15 @@
-"""The influence map: which token moves which position's logits, as numbers, as a picture in the terminal, and as a
-PNG."""
+"""The influence map: which token moves which position's logits, as numbers and as a picture in the terminal."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
-from cs336_harness.subject.failures import CannotJudgeError
 
 REACHES, SILENT, LEAK, MISSING = "■", "·", "X", "o"
 
@@ -97,34 +94,3 @@ def map_from_calls(
     """The map of one call and of one more per changed token: logits (rows, positions, vocabulary) each."""
     moved = torch.stack([(logits - base).abs().amax(dim=(0, 2)).to(torch.float64) for logits in changed], dim=1)
     return InfluenceMap(moved / noise, tuple(tokens), judged)
-
-
-def write_influence_plot(influence: InfluenceMap, path: Path | str) -> None:
-    """Writes the map as a PNG: blue for how strongly each token moves each position's logits, red where that is wrong.
-
-    Needs matplotlib, the optional extra ``plots``; :class:`CannotJudgeError` with one line when it is absent.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError:
-        raise CannotJudgeError("plots need matplotlib, which is not installed: uv sync --extra plots") from None
-    strength = (influence.moved / influence.tolerance).clamp(min=1e-3).log10()
-    wrong = torch.zeros_like(strength, dtype=torch.bool)
-    for position, token in influence.wrong():
-        wrong[position, influence.tokens.index(token)] = True
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
-    axes = figure.add_subplot()
-    image = axes.imshow(
-        strength.masked_fill(wrong, torch.nan).numpy(), cmap="Blues", aspect="auto", vmin=-3, interpolation="nearest"
-    )
-    errors = torch.where(wrong, 0.7, torch.nan).numpy()
-    axes.imshow(errors, cmap="Reds", aspect="auto", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_xticks(range(len(influence.tokens)), [str(token) for token in influence.tokens], fontsize=7)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("position of the token that is changed")
-    axes.set_ylabel("position of the logits")
-    axes.set_title("Which token moves which logits (red: not in a correct decoder)")
-    figure.colorbar(image, label="movement over tolerance, powers of ten")
-    FigureCanvasAgg(figure).print_png(str(path))

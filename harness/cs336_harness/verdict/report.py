@@ -281,17 +281,3 @@ def verdict_sentence(counts: Mapping[str, int]) -> str:
     if counts["skipped"]:
         return "every required check that could run passed"
     return "all required checks passed"
-
-
-def write_plots(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Writes the influence map of every failure that has one as a PNG; gives the files."""
-    from cs336_harness.reference.influence import write_influence_plot
-
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for result in results:
-        if result.failure is not None and result.failure.evidence.influence is not None:
-            path = folder / f"{result.check.id.replace('[', '-').rstrip(']')}.png"
-            write_influence_plot(result.failure.evidence.influence, path)
-            written.append(path)
-    return written
