@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -235,7 +237,7 @@ def test_a_right_decoder_is_said_to_be_right() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "said"),
     [
-        ([], "No check has run yet"),
+        ([], "No check has run"),
         (["passed"], "All required checks that were asked passed"),
         (["passed", "blank"], "1 of 2 required checks wait for blank entry points"),
         (["failed", "blocked"], "1 of 2 required checks failed, 1 more are blocked by them"),
@@ -421,3 +423,24 @@ def test_figures_come_through_the_judging_process() -> None:
     result = Suite(subject_of(all_defects()["silu-is-gelu"])).result(all_checks()["components.silu"])
     event = json.loads(json.dumps(wire(result)))
     assert result_of(event).to_json()["figures"] == event["figures"] != {}
+
+
+def test_one_file_is_not_both(run: Run, tmp_path: Path) -> None:
+    status, said = run("--json", tmp_path / "verdict", "--html", tmp_path / "verdict")
+    assert status == 2
+    assert "give two files" in said
+
+
+def test_a_check_that_draws_nothing_loads_nothing_for_it(tmp_path: Path) -> None:
+    subject = tmp_path / "adapters.py"
+    subject.write_text(WRONG_LINEAR)
+    arguments = ["cs336", "check", str(subject), "-k", "components.linear", "--no-diagnosis"]
+    code = (
+        f"import sys; sys.argv = {arguments!r}\n"
+        "from cs336_harness import cli\n"
+        "try: cli.main()\n"
+        "finally: print('loaded', [name for name in sys.modules if 'cs336_harness.picture' in name])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.stdout.rstrip().endswith("loaded []")
+    assert told.returncode == 1

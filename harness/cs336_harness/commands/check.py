@@ -68,6 +68,8 @@ def check(
         require_writable_file("--json", json)
     if html is not None:
         require_html(html)
+        if json is not None and html.resolve() == json.resolve():
+            raise CannotJudgeError(f"--json and --html both name {html}; give two files")
     if huggingface is not None:
         if path is not None:
             raise CannotJudgeError(f"give either {path} or --huggingface {huggingface}, not both")

@@ -99,8 +99,6 @@ def _shown(record: Mapping[str, Any], visible: Sequence[str]) -> dict[str, Any]:
             told = {**told, "defects": [{**defect, "hint": "", "steps": []} for defect in told["defects"]]}
         if each["outcome"] in OUTCOMES:
             checks.append({**each, "diagnosis": told})
-    if not checks and record["state"] != "judged":
-        return {"subject": record["name"], "error": f"{record['state']}: {record['reason']}"}
     return {"subject": record["name"], "checks": checks}
 
 

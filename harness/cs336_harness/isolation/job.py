@@ -91,7 +91,7 @@ def result_of(event: Event) -> Result:
     failure = None
     if event["outcome"] in ("failed", "blocked", "advisory"):
         failure = CheckFailure(event["message"], Evidence(event["details"], event["error_in_noise"]))
-        failure.evidence.figures = event["figures"]
+        failure.evidence.figures = event.get("figures", {})
         if event["influence"] is not None:
             from cs336_harness.reference.influence import InfluenceMap
 

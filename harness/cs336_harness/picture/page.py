@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
@@ -69,20 +70,17 @@ def environment() -> jinja2.Environment:
     return made
 
 
+HARMFUL = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+
+
 def visible(text: object) -> str:
     """A text whose characters are all seen: what would turn, hide or end a line is written as its number.
 
     Control characters, the ones that reverse the direction of writing, and lone surrogates, which no file can hold.
     """
-    return "".join(each if _harmless(each) else f"\\u{ord(each):04x}" for each in str(text))
-
-
-def _harmless(character: str) -> bool:
-    code = ord(character)
-    if character in "\n\t":
-        return True
-    turns = code in (0x61C, 0x200E, 0x200F) or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069
-    return not (code < 0x20 or 0x7F <= code < 0xA0 or turns or 0xD800 <= code < 0xE000 or code in (0x2028, 0x2029))
+    return HARMFUL.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
 
 
 def file_text(name: str) -> str:
@@ -185,7 +183,7 @@ def sentence(data: Mapping[str, Any]) -> str:
     if "error" in data:
         return "Nothing could be judged"
     if not data["checks"]:
-        return "No check has run yet"
+        return "No check has run"
     counts = _required(data["checks"])
     said = verdict_sentence(counts)
     if set(counts) == {"passed"} and len(data["checks"]) < len(all_checks()):
