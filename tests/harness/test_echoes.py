@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from unlisted import UNLISTED, OtherMask, OtherModel
+from unlisted import subject_of as unlisted_subject
+from variations import Variation, VariationAdapters
 
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import OracleDefect, all_defects, subject_of
@@ -110,6 +113,75 @@ def test_behind_a_named_mistake_another_is_measured_and_told_once(unnamed: type[
     failed = [name for name, result in results.items() if result.outcome == "failed"]
     assert set(failed) == {"components.rmsnorm", where}
     assert results[where].diagnosis.confidence == "measured"
+
+
+class LongWindow(OtherMask):
+    """A window that no short input shows."""
+
+    def seen(self, allowed: Tensor) -> Tensor:
+        return allowed.triu(-200)
+
+
+class MeanOverTime(OtherModel):
+    """Every position's logits know the mean over all positions, a single token's too."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits - 1e-2 * logits.mean(1, keepdim=True)
+
+
+ONE_TOLD_BY: dict[type[Variation], tuple[str, str]] = {
+    LongWindow: ("slow_oracle.logits[past-256]", "information_flow.every_token_arrives_past_256"),
+    MeanOverTime: ("information_flow.prefix_equivalence[short]", "assembly.transformer_lm"),
+}
+"""A fault -> a check that only repeats, and the one that tells."""
+
+
+@pytest.mark.parametrize("broken", ONE_TOLD_BY)
+def test_a_mask_or_a_mean_is_told_by_the_check_that_says_most(broken: type[Variation]) -> None:
+    repeats, tells = ONE_TOLD_BY[broken]
+    suite = Suite(Subject(VariationAdapters(broken()), "subject"))
+    results = {name: suite.result(all_checks()[name]) for name in (tells, repeats)}
+    assert results[tells].outcome == "failed"
+    assert (results[repeats].outcome, results[repeats].blocked_by) == ("blocked", tells)
+
+
+@pytest.mark.parametrize("name", UNLISTED)
+@pytest.mark.slow
+def test_every_unlisted_fault_is_told_once(name: str) -> None:
+    assert len(told(unlisted_subject(name))) == 1
+
+
+class OwnRotation(Variation):
+    """Turns by a theta and positions of its own."""
+
+    def self_attention(self, x: Tensor, projections: Any, heads: Any, positions: Any, theta: float) -> Tensor:
+        own = None if positions is None else torch.arange(x.shape[-2])
+        return super().self_attention(x, projections, heads, own, 10000.0)
+
+
+def test_what_rotates_by_its_own_theta_is_not_said_not_to_rotate() -> None:
+    result = judged(Subject(VariationAdapters(OwnRotation()), "subject"), "components.attention_theta")
+    message = result["components.attention_theta"].message
+    assert "turns by a theta and positions of its own" in message
+    missing = judged(subject_of(all_defects()["rope-missing-in-attention"]), "components.attention_theta")
+    assert "does not rotate" in missing["components.attention_theta"].message
+
+
+class NoSecondNorm(Variation):
+    """The feed-forward reads the stream as it is."""
+
+    def block(self, x: Tensor, weights: Any, heads: Any, theta: float) -> Tensor:
+        matrices = tuple(weights[f"attn.{name}_proj.weight"] for name in ("q", "k", "v", "output"))
+        normed = self.rmsnorm(x, weights["ln1.weight"], 1e-5)
+        x = x + self.self_attention(normed, matrices, heads, torch.arange(x.shape[-2]), theta)  # ty: ignore
+        return x + self.swiglu(x, *(weights[f"ffn.w{i}.weight"] for i in (1, 2, 3)))
+
+
+def test_a_missing_norm_is_not_called_a_low_precision() -> None:
+    block = judged(Subject(VariationAdapters(NoSecondNorm()), "subject"), "components.transformer_block")
+    found = block["components.transformer_block"].diagnosis
+    assert [defect.name for defect in found.defects] == ["second-norm-missing"]
+    assert found.confidence == "certain"
 
 
 @pytest.mark.parametrize(

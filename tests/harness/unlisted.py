@@ -36,8 +36,9 @@ def subject_of(name: str) -> Subject:
 
 
 def is_causal(allowed: Tensor | None) -> TypeGuard[Tensor]:
-    """Whether a mask comes from self-attention: the callers of attention alone give theirs more axes."""
-    return allowed is not None and allowed.ndim == 2
+    """Whether a mask comes from self-attention: the callers of attention alone give theirs more axes, or more keys than
+    queries."""
+    return allowed is not None and allowed.ndim == 2 and allowed.shape[0] == allowed.shape[1]
 
 
 class OtherMask(Variation):

@@ -91,6 +91,9 @@ AFTER_SNAPSHOTS = (
     "assembly.transformer_lm_full_context",
     "assembly.transformer_lm_one_token",
 )
+PAST_256 = ("information_flow.every_token_arrives_past_256", "information_flow.changed_suffix_past_256")
+"""What says more of a mask than numbers do."""
+
 VOCABULARY = ("token_embeddings.weight", "lm_head.weight")
 
 
@@ -99,7 +102,7 @@ VOCABULARY = ("token_embeddings.weight", "lm_head.weight")
     task="transformer_lm",
     needs=["run_transformer_lm"],
     after=AFTER_SNAPSHOTS,
-    cases=UNTIED_MHA,
+    cases={name: Param(case, after=PAST_256 if name == "past-256" else ()) for name, case in UNTIED_MHA.items()},
 )
 def logits(subject: Subject, case: Case) -> float:
     """Raw logits at other depths, widths, lengths and thetas than the snapshots have.

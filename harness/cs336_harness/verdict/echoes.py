@@ -42,7 +42,8 @@ def same_words(first: str, second: str) -> bool:
 def _words(message: str) -> str:
     about_no_call = re.sub(r"\brun_\w+", "run", message)
     without_numbers = re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "#", about_no_call)
-    return re.sub(r"\([#, ]*\)|\[[#, ]*\]", "#", without_numbers)
+    of_no_shape = re.sub(r"\([#, ]*\)|\[[#, ]*\]", "#", without_numbers)
+    return re.sub(r"first at [\w #,]*", "first at #", of_no_shape)
 
 
 def mixes_alike(subject: Subject, entry_point: str, check: Check, failure: CheckFailure) -> bool:

@@ -349,9 +349,18 @@ class Suite:
         if check.group != "information_flow" or len(earlier.needs) != 1:
             return False
         if earlier.needs == check.needs:
+            if self._placed_in_the_flow(earlier):
+                return True
             one_token = self.result(all_checks()["assembly.transformer_lm_one_token"])
             return earlier.group == "assembly" and one_token.outcome == "passed"
         return echoes.mixes_alike(self.subject, earlier.needs[0], check, failure)
+
+    def _placed_in_the_flow(self, earlier: Check) -> bool:
+        """Whether an earlier failure, of no known mistake, shows positions or rows that notice each other."""
+        from cs336_harness.defects import Place
+
+        told = self._results[earlier.id].diagnosis
+        return told is not None and not told.defects and told.where == Place.INFORMATION_FLOW
 
     def _named_before(self, check: Check, failure: CheckFailure, failed: Sequence[Result]) -> str | None:
         """The failure whose known mistake gives this one too, or the first of several whose mistakes together do."""
