@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler of PyTorch writes lines of its own
 
 from cs336_harness.checks import all_checks
 from cs336_harness.grading.processes import ForkServer, open_remote
