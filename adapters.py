@@ -154,8 +154,14 @@ def run_transformer_lm(
     rope_theta: float,
     weights: dict[str, Tensor],
     in_indices: Int[Tensor, " batch time"],
+    num_kv_heads: int | None = None,
 ) -> Float[Tensor, " batch time vocab_size"]:
-    """Token ids (batch, time) to raw logits (batch, time, vocab_size); ``weights`` by canonical name, untied."""
+    """Token ids (batch, time) to raw logits (batch, time, vocab_size); ``weights`` by canonical name, untied.
+
+    ``num_kv_heads`` key/value heads, as many as query heads by default. An optional argument: without it in the
+    signature, it is not asked for.
+    """
+    kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     with torch.device("meta"):
         model = get_transformer_lm(
             vocab_size,
@@ -163,7 +169,7 @@ def run_transformer_lm(
             d_model,
             num_layers,
             num_heads,
-            num_heads,
+            kv_heads,
             d_ff,
             rope_theta,
             tie_embeddings=False,

@@ -9,12 +9,17 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """One function of ``adapters.py``: its name, its arguments in order, how many of them are passed by position."""
+    """One function of ``adapters.py``: its name, its arguments in order, how many of them are passed by position.
+
+    ``optional`` are those that the function may give a default; ``extra`` those that it may take beside them, and is
+    asked about only if it names them.
+    """
 
     name: str
     arguments: tuple[str, ...]
     positional: int = 0
     optional: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(self.arguments)})"
@@ -53,6 +58,7 @@ MODEL_ENTRY_POINTS: dict[str, EntryPoint] = {
                 "weights",
                 "in_indices",
             ),
+            extra=("num_kv_heads",),
         ),
         EntryPoint("run_rmsnorm", ("d_model", "eps", "weights", "in_features")),
         EntryPoint("run_silu", ("in_features",), positional=1),
@@ -81,6 +87,9 @@ INCREMENTAL_ENTRY_POINTS: dict[str, EntryPoint] = {
 checks are skipped and nothing else changes."""
 
 ENTRY_POINTS = {**MODEL_ENTRY_POINTS, **ASSEMBLY_ENTRY_POINTS, **INCREMENTAL_ENTRY_POINTS}
+
+EXTRAS = tuple((point.name, argument) for point in ENTRY_POINTS.values() for argument in point.extra)
+"""Each argument that a function may take beside those of the contract."""
 
 COURSE_AXES: dict[str, dict[str, tuple[int, ...]]] = {
     "run_linear": {"weights": (2,), "in_features": (3,)},

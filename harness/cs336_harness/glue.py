@@ -27,10 +27,13 @@ def run_transformer_lm_from(
     get_transformer_lm: Callable[..., nn.Module],
     get_transformer_lm_weights: Callable[[Any], Mapping[str, Tensor]],
 ) -> Callable[..., Tensor]:
-    """The entry point ``run_transformer_lm`` made of the two that build a model."""
+    """The entry point ``run_transformer_lm`` made of the two that build a model; it takes ``num_kv_heads`` too."""
 
-    def run_transformer_lm(weights: Mapping[str, Tensor], in_indices: Tensor, **sizes: Any) -> Tensor:
-        model = get_transformer_lm(**{"num_kv_heads": sizes["num_heads"], **sizes}, tie_embeddings=False)
+    def run_transformer_lm(
+        weights: Mapping[str, Tensor], in_indices: Tensor, num_kv_heads: int | None = None, **sizes: Any
+    ) -> Tensor:
+        kv_heads = sizes["num_heads"] if num_kv_heads is None else num_kv_heads
+        model = get_transformer_lm(num_kv_heads=kv_heads, tie_embeddings=False, **sizes)
         with torch.no_grad():
             for name, parameter in get_transformer_lm_weights(model).items():
                 parameter.copy_(weights[name])

@@ -8,6 +8,7 @@ it again, and the difference shows which checks ask something else now:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -90,6 +91,7 @@ class Listening:
             vars(self)[name] = self._noting(name, point.arguments, answer)
 
     def _noting(self, name: str, names: tuple[str, ...], answer: Any) -> Any:
+        @functools.wraps(answer)  # what it takes is looked at
         def call(*args: Any, **arguments: Any) -> Any:
             self.questions.add(name, {**dict(zip(names, args, strict=False)), **arguments})
             result = answer(*args, **arguments)

@@ -26,7 +26,7 @@ def results(**outcomes: Outcome) -> list[Result]:
 
 def test_everything_passed() -> None:
     lines = progress_lines(results(), HOME)
-    assert lines[0] == "17 of 17 entry points filled, required checks passed in 12 of 12 tasks"
+    assert lines[0] == "17 of 17 entry points filled, required checks passed in 13 of 13 tasks"
     assert lines[1] == "complete when"
     assert len(lines) == 2 + len(CRITERIA) + 1
     assert all(line.startswith("  ✓ ") for line in lines[2:])
@@ -37,7 +37,14 @@ def test_a_decoder_without_a_cache_lacks_nothing() -> None:
     for one in standing:
         one.states = {need: "absent" if need in INCREMENTAL_ENTRY_POINTS else "filled" for need in one.check.needs}
     lines = progress_lines(standing, HOME)
-    assert lines[:2] == ["16 of 16 entry points filled, required checks passed in 11 of 11 tasks", "complete when"]
+    assert lines[:2] == ["16 of 16 entry points filled, required checks passed in 12 of 12 tasks", "complete when"]
+
+
+def test_a_function_without_num_kv_heads_lacks_nothing() -> None:
+    lines = progress_lines(results(grouped_query_attention="skipped"), HOME)
+    assert lines[0].endswith("required checks passed in 12 of 12 tasks")
+    assert lines[1] == "complete when"
+    assert all(line.startswith("  ✓ ") for line in lines[2:])
 
 
 def test_every_criterion_rests_on_required_checks() -> None:
@@ -48,7 +55,7 @@ def test_every_criterion_rests_on_required_checks() -> None:
 
 def test_the_next_task_is_the_first_that_is_blank_and_says_what_to_write() -> None:
     lines = progress_lines(results(positionwise_feedforward="blank", transformer_lm="blank"))
-    assert lines[0] == "12 of 17 entry points filled, required checks passed in 10 of 12 tasks"
+    assert lines[0] == "12 of 17 entry points filled, required checks passed in 11 of 13 tasks"
     assert lines[1] == "next: positionwise_feedforward (§3.4.2): write run_silu and run_swiglu in adapters.py"
     assert "  ○ both public full-model tests pass" in lines
 
@@ -85,10 +92,10 @@ def test_a_task_that_ran_in_part_is_not_passed() -> None:
 
 def test_skipped_checks_are_told_apart_from_passed_ones() -> None:
     lines = progress_lines(results(transformer_accounting="skipped"))
-    assert lines[0].endswith("required checks passed in 11 of 12 tasks")
+    assert lines[0].endswith("required checks passed in 12 of 13 tasks")
     assert lines[1].startswith("next: transformer_accounting (§3.5): define run_parameter_count and run_forward_flops")
     in_part = [result(check, "skipped" if check.group == "tying" else "passed") for check in all_checks().values()]
-    assert progress_lines(in_part)[0].endswith("in 11 of 12 tasks, in 1 more as far as they could run")
+    assert progress_lines(in_part)[0].endswith("in 12 of 13 tasks, in 1 more as far as they could run")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """The slow oracle: each shape has a subject that is right at every shape before it and wrong at this one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 import torch
+from broken import RIGHT, broken
 from torch import Tensor
 from vectorised import Vectorised, result_of, subject_of
 
@@ -13,6 +15,7 @@ from cs336_harness.checks.whole_model import Case, reference_gradients, referenc
 from cs336_harness.reference.oracle import LayerWeights, Oracle
 from cs336_harness.reference.oracle_adapters import OracleModel
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
+from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
 
@@ -133,6 +136,9 @@ LOGITS = [
     ("logits[theta-500000]", ThetaOfAtMostTenThousand, OracleModel),
     ("logits[odd-width]", HeadSizeRoundedUp, OracleModel),
     ("logits[past-256]", PositionsInBfloat16, OracleModel),
+    ("grouped_logits[gqa-6-over-2]", KeyValueHeadsTiled, OracleModel),
+    ("grouped_logits[gqa-6-over-2]", HeadsAndGroupsExchanged, OracleModel),
+    ("grouped_logits[mqa]", MqaAveragesItsQueries, OracleModel),
     ("built_logits[mha]", Vectorised, ThetaNotPassedOn),
     ("built_logits[mha]", Vectorised, LogSoftmax),
     ("built_logits[mha-tied]", ScaledWhenTied, OracleModel),
@@ -200,6 +206,29 @@ def test_a_model_without_any_gradient_is_told_so_once() -> None:
     result = result_of("slow_oracle.gradients[mha]", subject_of(Vectorised, NoGradient))
     assert result.outcome == "blocked"
     assert "carry no gradient" in result_of(str(result.blocked_by), subject_of(Vectorised, NoGradient)).message
+
+
+def test_who_does_not_take_num_kv_heads_is_not_asked() -> None:
+    def run_transformer_lm(**arguments: Any) -> Tensor:
+        assert "num_kv_heads" not in arguments
+        return RIGHT.run_transformer_lm(**arguments)
+
+    result = result_of("slow_oracle.grouped_logits[mqa]", Subject(broken(run_transformer_lm=run_transformer_lm), "s"))
+    assert result.outcome == "skipped"
+    assert result.message == "run_transformer_lm takes no num_kv_heads; it may, and need not"
+    assert not result.stops_exit_zero
+
+
+@pytest.mark.parametrize("misread", [lambda heads, kv: heads, lambda heads, kv: heads // kv, lambda heads, kv: 1])
+@pytest.mark.parametrize("case", ["gqa-6-over-2", "mqa"])
+def test_who_takes_num_kv_heads_must_be_right(misread: Callable[[int, int], int], case: str) -> None:
+    def run_transformer_lm(num_heads: int, num_kv_heads: int = 0, **arguments: Any) -> Tensor:
+        heads = misread(num_heads, num_kv_heads) if num_kv_heads else num_heads
+        return RIGHT.run_transformer_lm(num_heads=num_heads, num_kv_heads=heads, **arguments)
+
+    right = misread(6, 1) == 1 and case == "mqa"
+    subject = Subject(broken(run_transformer_lm=run_transformer_lm), "s")
+    assert result_of(f"slow_oracle.grouped_logits[{case}]", subject).outcome == ("passed" if right else "failed")
 
 
 def test_every_shape_has_a_violator() -> None:

@@ -259,8 +259,10 @@ class VariationAdapters:
     ) -> Tensor:
         return self.variation.block(in_features, weights, (num_heads, num_heads), theta)
 
-    def run_transformer_lm(self, weights: Mapping[str, Tensor], in_indices: Tensor, **sizes: Any) -> Tensor:
-        shape = DecoderShape(num_kv_heads=sizes["num_heads"], norm_eps=NORM_EPS, **sizes)
+    def run_transformer_lm(
+        self, weights: Mapping[str, Tensor], in_indices: Tensor, num_kv_heads: int | None = None, **sizes: Any
+    ) -> Tensor:
+        shape = DecoderShape(num_kv_heads=num_kv_heads or sizes["num_heads"], norm_eps=NORM_EPS, **sizes)
         return self.variation.transformer_lm(shape, weights, in_indices)
 
     def run_rmsnorm(self, d_model: int, eps: float, weights: Tensor, in_features: Tensor) -> Tensor:

@@ -58,12 +58,13 @@ TASKS: dict[str, str] = {
     "transformer_block": "§3.5",
     "transformer_lm": "§3.5",
     "transformer_accounting": "§3.5",
+    "grouped_query_attention": "beyond",
     "incremental_decoding": "beyond",
 }
 """The handout's problems in its order, and the section each stands in; last, what goes beyond the handout."""
 
-OPTIONAL_TASKS = ("incremental_decoding",)
-"""Tasks that count only for a subject that defines their entry points."""
+OPTIONAL_TASKS = ("grouped_query_attention", "incremental_decoding")
+"""Tasks that count only for a subject that defines their entry points, or takes their arguments."""
 
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")

@@ -17,7 +17,7 @@ from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, require_close
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure, ConclusiveFailure, Evidence
+from cs336_harness.subject.failures import AbsentArgument, CheckFailure, ConclusiveFailure, Evidence
 
 SMALL = DecoderShape(
     vocab_size=37,
@@ -112,6 +112,42 @@ def logits(subject: Subject, case: Case) -> float:
     """
     case = case.hidden()
     call = model_call(case.shape, case.token_ids(), case.weights())
+    expected, noise = reference_logits(case)
+    with taught(case.lesson):
+        actual = subject.call("run_transformer_lm", shape=tuple(expected.shape), **call)
+        evidence = Evidence(entry_point="run_transformer_lm", arguments=call)
+        return require_close(f"run_transformer_lm ({case})", actual, expected, noise, LOGITS, evidence)
+
+
+GROUPED = {
+    "gqa-6-over-2": Case(
+        GQA.replace(num_layers=1),
+        2,
+        5,
+        "in a correct decoder num_kv_heads counts key/value heads, 2 here, and query heads 0, 1, 2 read the first",
+    ),
+    "mqa": Case(MQA.replace(num_layers=1), 3, 4, "in a correct decoder all query heads read the one key/value head"),
+}
+"""Shapes that are asked for through a ``run_transformer_lm`` that takes ``num_kv_heads``."""
+
+
+@check(
+    "slow_oracle.grouped_logits",
+    task="grouped_query_attention",
+    needs=["run_transformer_lm"],
+    after=AFTER_SNAPSHOTS,
+    cases=GROUPED,
+)
+def grouped_logits(subject: Subject, case: Case) -> float:
+    """Raw logits with fewer key/value heads than query heads, of a ``run_transformer_lm`` that takes ``num_kv_heads``.
+
+    Nobody has to take it: without it in the signature this is skipped. Usually broken by key/value heads tiled
+    (0, 1, 0, 1) in place of repeated (0, 0, 1, 1), or by a count of key/value heads taken for the size of a group.
+    """
+    if not subject.takes("run_transformer_lm", "num_kv_heads"):
+        raise AbsentArgument("run_transformer_lm", "num_kv_heads")
+    case = case.hidden()
+    call = {**model_call(case.shape, case.token_ids(), case.weights()), "num_kv_heads": case.shape.num_kv_heads}
     expected, noise = reference_logits(case)
     with taught(case.lesson):
         actual = subject.call("run_transformer_lm", shape=tuple(expected.shape), **call)

@@ -269,6 +269,23 @@ class ConfigKvHeadsTakenForGroupSize(_OtherSizes):
 
 
 @defect(
+    "lm-num-kv-heads-misread",
+    Place.CONFIGURATION,
+    hint="num_kv_heads counts key/value heads: into how many heads do you split keys and values?",
+    steps=("Call run_transformer_lm with 6 heads and num_kv_heads=2: k has two heads, each read by three queries.",),
+)
+class LmNumKvHeadsMisread(AdaptersDefect):
+    """run_transformer_lm takes num_kv_heads, but does not split keys and values into so many heads: the count is
+    ignored, or taken for the number of query heads that share one.
+    """
+
+    def run_transformer_lm(self, *, num_heads: int, num_kv_heads: int | None = None, **arguments: Any) -> Tensor:
+        if num_kv_heads is not None:
+            num_kv_heads = num_heads // num_kv_heads
+        return super().run_transformer_lm(num_heads=num_heads, num_kv_heads=num_kv_heads, **arguments)
+
+
+@defect(
     "config-d-ff-ignored",
     Place.CONFIGURATION,
     hint="d_ff comes in as an argument: what is your feed-forward's width computed from?",

@@ -20,7 +20,7 @@ from cs336_harness.diagnosis.small_calls import GROUPED, HUGE_THETA, SMALL
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import build
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.subject.failures import AbsentArgument, CheckFailure
 
 
 def _attention_rungs(make: Callable[..., dict[str, Any]], whole: small_calls.Surgery) -> tuple[Rung, ...]:
@@ -205,10 +205,35 @@ def model_rungs(make: Callable[..., dict[str, Any]]) -> tuple[Rung, ...]:
     )
 
 
+GROUPED_RUNGS = [
+    ("six heads over two", "with six query heads over two key/value heads", GROUPED),
+    ("six heads over one", "with six query heads over one key/value head", GROUPED.replace(num_kv_heads=1)),
+    ("six heads over three", "with six query heads over three key/value heads", GROUPED.replace(num_kv_heads=3)),
+]
+
+
 def _model_ladder() -> Program:
     return (
         *repeating_ladder("run_transformer_lm", small_calls.model_call, *model_rungs(small_calls.model_call)),
+        *(_grouped_once(name, what, shape) for name, what, shape in GROUPED_RUNGS),
         *facts.MODEL_SIDE_EFFECTS,
+    )
+
+
+def _grouped_once(name: str, what: str, shape: DecoderShape) -> Experiment:
+    """A call with key/value heads of their own number, of a function that takes it."""
+
+    @functools.cache
+    def arguments() -> Mapping[str, Any]:
+        return {**small_calls.model_call(shape), "num_kv_heads": shape.num_kv_heads}
+
+    def run(subject: Subject) -> Any:
+        if not subject.takes("run_transformer_lm", "num_kv_heads"):
+            raise AbsentArgument("run_transformer_lm", "num_kv_heads")
+        return subject.invoke("run_transformer_lm", **arguments())
+
+    return Experiment(
+        f"run_transformer_lm: {name}", what, run, Place.HEADS, entry_point="run_transformer_lm", arguments=arguments
     )
 
 
@@ -226,12 +251,7 @@ def built_ladder() -> Program:
     experiments = []
     for rung in model_rungs(small_calls.model_call):
         experiments.append(_built_once(rung, SMALL))
-    grouped = [
-        ("six heads over two", "with six query heads over two key/value heads", GROUPED),
-        ("six heads over one", "with six query heads over one key/value head", GROUPED.replace(num_kv_heads=1)),
-        ("six heads over three", "with six query heads over three key/value heads", GROUPED.replace(num_kv_heads=3)),
-    ]
-    for name, what, shape in grouped:
+    for name, what, shape in GROUPED_RUNGS:
         rung = Rung(name, what, Place.HEADS, functools.partial(small_calls.model_call, shape))
         experiments.append(_built_once(rung, shape))
     tied = SMALL.replace(tie_embeddings=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, TypeGuard
 import torch
 from torch import Tensor
 
-from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.contract import ENTRY_POINTS, EXTRAS
 from cs336_harness.grading import frames
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import (
@@ -141,6 +141,7 @@ class RemoteSubject(Subject):
         self.wire = connect()
         self._released: list[int] = []
         self._states: dict[str, str] = {}
+        self._takes: set[tuple[str, str]] = set()
         self.provenance = ""
         self.restarts = 0
         self.opened = False
@@ -157,6 +158,10 @@ class RemoteSubject(Subject):
         if not isinstance(states, dict) or not all(states.get(name) in STATES for name in ENTRY_POINTS):
             self.wire.lose("it does not say which entry points it has")
         self._states = {name: states[name] for name in ENTRY_POINTS}
+        takes = answer.get("takes")
+        self._takes = {
+            (name, extra) for name, extra in EXTRAS if isinstance(takes, list) and f"{name} {extra}" in takes
+        }
         self.provenance = clean(str(answer.get("provenance", "")))
         self.opened = True
 
@@ -167,6 +172,10 @@ class RemoteSubject(Subject):
     def has(self, entry_point: str) -> bool:
         """Whether it said that it defines the entry point."""
         return self.state(entry_point) != "absent"
+
+    def takes(self, entry_point: str, argument: str) -> bool:
+        """Whether it said that the function takes this argument."""
+        return (entry_point, argument) in self._takes
 
     def state(self, entry_point: str) -> str:
         """What it said of the entry point when it was opened."""

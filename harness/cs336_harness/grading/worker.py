@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.contract import ENTRY_POINTS, EXTRAS
 from cs336_harness.grading import frames
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import BuiltModel, Inventory, build, weight_sizes
@@ -128,9 +128,13 @@ class Server:
         return self.subject
 
     def _open(self, path: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """Imports the submission; the state of every entry point."""
+        """Imports the submission; the state of every entry point, and which extra arguments it takes."""
         self.subject = subject = self.subject or load(Path(path))
-        return {"states": {name: subject.state(name) for name in ENTRY_POINTS}, "provenance": provenance(subject)}
+        return {
+            "states": {name: subject.state(name) for name in ENTRY_POINTS},
+            "takes": [f"{name} {extra}" for name, extra in EXTRAS if subject.takes(name, extra)],
+            "provenance": provenance(subject),
+        }
 
     def _invoke(
         self, entry_point: str, copy: bool, grad: bool, arguments: dict[str, Any], answer: dict[str, Any]

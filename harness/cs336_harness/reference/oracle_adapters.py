@@ -212,6 +212,7 @@ class OracleAdapters:
         rope_theta: float,
         weights: Mapping[str, Tensor],
         in_indices: Tensor,
+        num_kv_heads: int | None = None,
     ) -> Tensor:
         refuse_longer_than_context(in_indices.shape[-1], context_length)
         shape = DecoderShape(
@@ -220,7 +221,7 @@ class OracleAdapters:
             d_model=d_model,
             num_layers=num_layers,
             num_heads=num_heads,
-            num_kv_heads=num_heads,
+            num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads,
             d_ff=d_ff,
             rope_theta=rope_theta,
             norm_eps=NORM_EPS,

@@ -165,6 +165,14 @@ class Subject:
         """Whether the module defines the entry point, filled in or blank."""
         return callable(getattr(self.module, entry_point, None))
 
+    def takes(self, entry_point: str, argument: str) -> bool:
+        """Whether the function names this argument; ``**kwargs`` promises nothing. Calls nothing."""
+        try:
+            parameters = inspect.signature(getattr(self.module, entry_point)).parameters
+        except (AttributeError, TypeError, ValueError):
+            return False
+        return argument in parameters and parameters[argument].kind is not inspect.Parameter.VAR_KEYWORD
+
     def state(self, entry_point: str) -> str:
         """``absent``, ``blank`` (its whole body raises ``NotImplementedError``) or ``filled``. Calls nothing."""
         if not self.has(entry_point):

@@ -109,5 +109,13 @@ class AbsentEntryPoint(Exception):
         self.entry_point = entry_point
 
 
+class AbsentArgument(AbsentEntryPoint):
+    """The function does not take an argument that it may take: what needs it is not asked."""
+
+    def __init__(self, entry_point: str, argument: str) -> None:
+        Exception.__init__(self, f"{entry_point} takes no {argument}; it may, and need not")
+        self.entry_point = entry_point
+
+
 class CannotJudgeError(Exception):
     """Nothing can be judged: the subject does not load, or the call was wrong. The text is one clear line."""

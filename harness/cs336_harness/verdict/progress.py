@@ -122,10 +122,15 @@ def progress(results: Iterable[Result]) -> Progress:
     tasks = (_standing(task, required_checks(task), by_id) for task in TASKS)
     tasks = (task for task in tasks if task.name not in OPTIONAL_TASKS or task.state not in ("skipped", "not run"))
     criteria = (
-        _standing(words, [check for name in names for check in find(name) if not check.advisory], by_id)
+        _standing(words, [check for name in names for check in find(name) if _counts(check)], by_id)
         for words, names in CRITERIA.items()
     )
     return Progress(states, tuple(tasks), tuple(criteria), causes)
+
+
+def _counts(check: Check) -> bool:
+    """Whether a completion criterion may rest on a check: it is required, and of what everybody has to have."""
+    return not check.advisory and check.task not in OPTIONAL_TASKS
 
 
 def _standing(name: str, checks: Iterable[Check], by_id: dict[str, Result]) -> Standing:

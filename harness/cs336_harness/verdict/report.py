@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cs336_harness.checks.registry import TASKS
+from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS
 from cs336_harness.subject.failures import BlankEntryPoint, CannotJudgeError
 from cs336_harness.verdict.progress import progress_lines
 from cs336_harness.verdict.suite import OUTCOMES, Result, summary
@@ -263,7 +263,7 @@ def _summary_line(results: Sequence[Result], seconds: float, missing: str | None
 
 def verdict_line(results: Sequence[Result]) -> str:
     """What was shown, and never more than was run."""
-    return verdict_sentence(summary(result for result in results if not result.check.advisory))
+    return verdict_sentence(summary(result for result in results if not result.check.advisory and not _unasked(result)))
 
 
 def verdict_sentence(counts: Mapping[str, int]) -> str:
@@ -281,3 +281,8 @@ def verdict_sentence(counts: Mapping[str, int]) -> str:
     if counts["skipped"]:
         return "every required check that could run passed"
     return "all required checks passed"
+
+
+def _unasked(result: Result) -> bool:
+    """Whether a check was skipped that nobody has to have."""
+    return result.outcome == "skipped" and result.check.task in OPTIONAL_TASKS
