@@ -100,6 +100,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--total-timeout", type=float, default=600, metavar="SECONDS", help="how long all judging may take together"
     )
+    group.addoption("--check-device", default="cpu", metavar="DEVICE", help="judge on cuda, cuda:1 or mps, not the CPU")
+    group.addoption("--check-dtype", default="float32", metavar="DTYPE", help="judge in bfloat16 or float64")
+    group.addoption("--check-compile", action="store_true", help="judge what torch.compile makes of the decoder")
+    group.addoption("--check-backend", default="inductor", metavar="NAME", help="the backend of torch.compile")
     group.addoption("--hint", action="store_true", help="say more on each named mistake, step by step")
 
 
@@ -190,11 +194,19 @@ def trial(request: pytest.FixtureRequest) -> Iterator[Any]:
             diagnose=not config.getoption("no_diagnosis"),
             timeout=config.getoption("check_timeout"),
             total=config.getoption("total_timeout"),
+            setting=_setting(config),
         ) as made:
             config.stash[TRIAL] = made
             yield made
     except CannotJudgeError as error:
         pytest.exit(f"cs336: {error}", returncode=2)
+
+
+def _setting(config: pytest.Config) -> Any:
+    from cs336_harness.subject.setting import Setting
+
+    names = ("device", "dtype", "compile", "backend")
+    return Setting(**{name: config.getoption(f"check_{name}") for name in names})
 
 
 @pytest.fixture

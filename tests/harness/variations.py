@@ -19,6 +19,11 @@ from cs336_harness.reference.oracle_adapters import NORM_EPS, refuse_longer_than
 from cs336_harness.shapes import DecoderShape
 
 
+def at_least_float32(x: Tensor) -> torch.dtype:
+    """The dtype for what must not be rounded to half precision."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variation:
     """One way to compute the decoder. ``shift`` is added to every position inside attention, queries and keys alike."""
@@ -41,7 +46,7 @@ class Variation:
         return F.linear(x, weight) if self.multiply == "F.linear" else x @ weight.T
 
     def rmsnorm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        wide = x.to(torch.float64 if self.norm_in_float64 else torch.float32)
+        wide = x.to(torch.float64 if self.norm_in_float64 else at_least_float32(x))
         mean_square = wide.pow(2).mean(-1, keepdim=True) + eps
         normed = wide / mean_square.sqrt() if self.root == "sqrt" else wide * mean_square.rsqrt()
         return normed.to(x.dtype) * gain
@@ -58,25 +63,25 @@ class Variation:
     def swiglu(self, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
         return self.linear(self.silu(self.linear(x, w1)) * self.linear(x, w3), w2)
 
-    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
-        exponents = torch.arange(0, d_head, 2, dtype=torch.float32) / d_head
+    def angles(self, positions: Tensor, d_head: int, theta: float, dtype: torch.dtype) -> Tensor:
+        exponents = torch.arange(0, d_head, 2, dtype=dtype) / d_head
         if self.frequencies == "exp of log":
             frequencies = torch.exp(-math.log(theta) * exponents)
         elif self.frequencies == "reciprocal":
             frequencies = 1 / theta**exponents
         else:
             frequencies = theta**-exponents
-        return positions.to(torch.float32)[..., None] * frequencies
+        return positions.to(dtype)[..., None] * frequencies
 
     def rotate(self, x: Tensor, positions: Tensor, theta: float, *, inside: bool = False) -> Tensor:
         """Pairs (2i, 2i + 1) turned. ``inside`` the model their order within the head is nobody's business."""
-        angles = self.angles(positions, x.shape[-1], theta)
+        wide = at_least_float32(x)
+        angles = self.angles(positions, x.shape[-1], theta, wide)
         if self.rotary == "complex":
-            turned = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * torch.polar(
-                torch.ones_like(angles), angles
-            )
-            return torch.view_as_real(turned).flatten(-2)
-        cos, sin = angles.cos(), angles.sin()
+            pairs = x.to(wide).unflatten(-1, (-1, 2)).contiguous()
+            turned = torch.view_as_complex(pairs) * torch.polar(torch.ones_like(angles), angles)
+            return torch.view_as_real(turned).flatten(-2).to(x.dtype)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         if self.rotary == "matrix":
             matrix = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
             return (matrix @ x.unflatten(-1, (-1, 2))[..., None])[..., 0].flatten(-2)
@@ -93,7 +98,7 @@ class Variation:
         if allowed is None:
             return self.softmax(scores, -1) @ V
         if self.mask == "additive":  # a constant on the kept entries changes nothing
-            return self.softmax(scores + torch.where(allowed, 0.5, -torch.inf), -1) @ V
+            return self.softmax(scores + torch.where(allowed, 0.5, -torch.inf).to(scores.dtype), -1) @ V
         if self.mask == "renormalise":
             kept = self.softmax(scores, -1) * allowed
             return kept / kept.sum(-1, keepdim=True) @ V

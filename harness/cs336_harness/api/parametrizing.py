@@ -10,13 +10,16 @@ from cs336_harness.api.verdicts import check_result
 from cs336_harness.checks import Check
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.guest import Guest
+from cs336_harness.subject.setting import Setting
 from cs336_harness.verdict.suite import Result, Suite, select
 
 
 def parametrize_with_checks(
-    subject: Any = None, *, checks: str | None = None, diagnose: bool = True
+    subject: Any = None, *, checks: str | None = None, diagnose: bool = True, **setting: Any
 ) -> pytest.MarkDecorator:
     """Parametrises a test with ``check``, once for each check; the arguments are those of :func:`judge`.
+
+    ``setting`` is any of its ``device``, ``dtype``, ``compile`` and ``backend``.
 
     ::
 
@@ -28,7 +31,7 @@ def parametrize_with_checks(
     skips: where the decoder lacks an entry point, where the check is advisory, and where it only repeats a failure that
     has been told.
     """
-    run = _Run(subject, diagnose)
+    run = _Run(subject, diagnose, Setting(**setting))
     chosen = [pytest.param(_Bound(run, check), id=check.id) for check in select(checks)]
     return pytest.mark.parametrize("check", chosen)
 
@@ -36,8 +39,8 @@ def parametrize_with_checks(
 class _Run:
     """The one suite behind all the tests of a decorator."""
 
-    def __init__(self, subject: Any, diagnose: bool) -> None:
-        self._guest, self._diagnose = Guest(subject), diagnose
+    def __init__(self, subject: Any, diagnose: bool, setting: Setting) -> None:
+        self._guest, self._diagnose = Guest(subject, setting=setting), diagnose
         self._suite: Suite | None = None
         self.told: set[str] = set()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.verdict.suite import Outcome, Result
 
 WIDTH = 110
@@ -50,7 +51,7 @@ class CheckResult:
 
     ``outcome`` is "passed", "failed", "blank" (an entry point raises NotImplementedError), "blocked" (it fails, and so
     does ``blocked_by``, which it builds on), "skipped" (the decoder lacks an entry point) or "advisory" (it fails and
-    may). ``error_in_noise`` is the largest error as a multiple of float32's rounding noise, None where nothing is
+    may). ``error_in_noise`` is the largest error as a multiple of the rounding noise, None where nothing is
     compared. ``message`` is one line, ``details`` the numbers below it.
     """
 
@@ -78,12 +79,21 @@ class FailedVerdictError(AssertionError):
 class Verdict:
     """What the checks say of one decoder. True where nothing required failed or is blank."""
 
-    def __init__(self, subject: str, results: tuple[Result, ...], seconds: float, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        subject: str,
+        results: tuple[Result, ...],
+        seconds: float,
+        root: Path | None = None,
+        setting: Setting = USUAL,
+    ) -> None:
         self.subject = subject
+        self.setting = str(setting)
         self.seconds = seconds
         self.results = tuple(check_result(result) for result in results)
         self._results = results
         self._root = root
+        self._standing = setting.usual
 
     @property
     def passed(self) -> bool:
@@ -134,6 +144,7 @@ class Verdict:
 
         return {
             "subject": self.subject,
+            **({} if self._standing else {"setting": self.setting}),
             "summary": summary(self._results),
             "checks": [result.to_json() for result in self._results],
         }
@@ -149,7 +160,7 @@ class Verdict:
 
         written = io.StringIO()
         console = Console(file=written, width=WIDTH, color_system=None)
-        print_report(console, self._results, self.seconds, root=self._root)
+        print_report(console, self._results, self.seconds, root=self._root, standing=self._standing)
         return f"{self.subject}\n{written.getvalue().rstrip()}"
 
     def _repr_html_(self) -> str:

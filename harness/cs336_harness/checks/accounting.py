@@ -21,6 +21,7 @@ from cs336_harness.cost.laws import (
 from cs336_harness.cost.matmuls import count_flops, count_parameters, list_matmuls, list_weights
 from cs336_harness.cost.units import grouped
 from cs336_harness.reference.hidden_inputs import other_sizes
+from cs336_harness.reference.precision import BYTES, dtype_judged
 from cs336_harness.reference.weights import make_token_ids
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, build
@@ -107,7 +108,7 @@ def length_law(subject: Subject) -> None:
     cases=TYING,
 )
 def unique_parameters(subject: Subject, case: bool) -> None:
-    """A model that the subject builds holds the listed parameters, each once, in four bytes each.
+    """A model that the subject builds holds the listed parameters, each once, in four bytes each (of float32).
 
     Usually broken by a head that stays a weight of its own when tied, or by one block that stands in for all.
     """
@@ -123,10 +124,11 @@ def unique_parameters(subject: Subject, case: bool) -> None:
             model.evidence(),
         )
     bytes_held = sum(each.elements * each.bytes_per_element for each in unique)
-    if bytes_held != 4 * listed:
+    expected = listed * BYTES[dtype_judged()]
+    if bytes_held != expected:
         raise CheckFailure(
-            f"the {tied} model takes {grouped(bytes_held)} bytes for {grouped(listed)} parameters; in float32 they "
-            f"take {grouped(4 * listed)}",
+            f"the {tied} model takes {grouped(bytes_held)} bytes for {grouped(listed)} parameters; in {dtype_judged()} "
+            f"they take {grouped(expected)}",
             model.evidence(),
         )
 

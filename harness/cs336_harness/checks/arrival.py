@@ -36,11 +36,15 @@ MOST_ASKED = 6
 """How many tokens that do not arrive are asked once more with equal scores."""
 
 
+TOO_SMALL = {"bfloat16": "a token is exchanged for one so like it that bfloat16 rounds the difference away"}
+
+
 @check(
     "information_flow.every_token_arrives",
     task="transformer_lm",
     needs=["run_transformer_lm"],
     after=["information_flow.prefix_equivalence[full]"],
+    not_in=TOO_SMALL,
 )
 def every_token_arrives(subject: Subject) -> None:
     """Through the attention, every token reaches its own logits and all later ones: nothing is missing below the
@@ -61,6 +65,7 @@ def every_token_arrives(subject: Subject) -> None:
     task="transformer_lm",
     needs=["run_transformer_lm"],
     after=["information_flow.every_token_arrives", "information_flow.batch_rows"],
+    not_in=TOO_SMALL,
 )
 def every_token_arrives_past_256(subject: Subject) -> None:
     """In an input of 260 tokens, the first tokens still reach the last logits through the attention.

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.reference import recipes, snapshots
+from cs336_harness.reference import precision, recipes, snapshots
 from cs336_harness.reference.hidden_inputs import hidden
 from cs336_harness.reference.oracle import LayerWeights, Oracle
 from cs336_harness.reference.oracle_adapters import OracleAdapters
-from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE, require_close, rounding_noise
+from cs336_harness.reference.tolerance import LEAST_SHAKE, TOLERANCE_IN_NOISE, require_close, rounding_noise
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure, Evidence
 
@@ -28,7 +28,8 @@ REFERENCE = OracleAdapters()
 
 
 class RoundedFrequencies(Oracle):
-    """Rotary frequencies half a float32 unit off: a float32 angle at position p carries an error of p · 2^-24.
+    """Rotary frequencies half a float32 unit off: a float32 angle at position p carries an error of p · 2^-24. In
+    bfloat16 as well, because positions and angles stay float32 there.
 
     It serves to measure noise, which costs two passes for one of the oracle. So attention is computed for all rows and
     heads at once: the oracle's numbers, several times quicker.
@@ -36,7 +37,7 @@ class RoundedFrequencies(Oracle):
 
     def inverse_frequencies(self, d_head: int, theta: float) -> Tensor:
         """Every frequency at the far end of its rounding interval."""
-        return super().inverse_frequencies(d_head, theta) * (1 + HALF_UNIT[torch.float32])
+        return super().inverse_frequencies(d_head, theta) * (1 + LEAST_SHAKE)
 
     def self_attention(self, x: Tensor, weights: LayerWeights, positions: Tensor | None, theta: float | None) -> Tensor:
         """Causal multi-head self-attention, as the oracle's."""
@@ -65,7 +66,8 @@ _ROUNDED_REFERENCE = OracleAdapters(RoundedFrequencies)
 
 def judge_snapshot(subject: Subject, name: str, axes: tuple[str, ...] = CHANNELS) -> float:
     """The error in noise of one call against the public snapshot of that name, made anew where inputs are hidden."""
-    snapshot = recipes.remade(name) if hidden() else snapshots.read(name)
+    stored = not hidden() and precision.dtype_judged() == "float32"
+    snapshot = snapshots.read(name) if stored else recipes.remade(name)
     return _judge(subject, snapshot.entry_point, snapshot.arguments, snapshot.expected, snapshot.noise, axes, None)
 
 
@@ -76,14 +78,15 @@ def judge_call(
     *,
     what: str | None = None,
     teach: str | None = None,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     **arguments: Any,
 ) -> float:
-    """The error in noise of one call against the oracle.
+    """The error in noise of one call against the oracle, in the dtype that is judged in or in ``dtype``.
 
     ``what`` says in the message what is special about the call, ``teach`` what a correct decoder does there.
     """
-    expected, noise = _expected(entry_point, dtype, _Arguments(arguments))
+    rounded_to = getattr(torch, precision.dtype_judged()) if dtype is None else dtype
+    expected, noise = _expected(entry_point, rounded_to, _Arguments(arguments))
     with taught(teach):
         return _judge(subject, entry_point, arguments, expected, noise, axes, what)
 
@@ -119,8 +122,7 @@ class _Arguments:
 def _expected(entry_point: str, dtype: torch.dtype, arguments: _Arguments) -> tuple[Tensor, float]:
     """The oracle's result and its noise. Kept, because many subjects are asked the same."""
     expected = getattr(REFERENCE, entry_point)(**arguments.values)
-    rounded = REFERENCE if dtype == torch.float64 else _ROUNDED_REFERENCE
-    return expected, rounding_noise(getattr(rounded, entry_point), arguments.values, expected, dtype)
+    return expected, rounding_noise(getattr(_ROUNDED_REFERENCE, entry_point), arguments.values, expected, dtype)
 
 
 @contextlib.contextmanager
@@ -150,19 +152,20 @@ def refused(failure: CheckFailure) -> bool:
     return isinstance(failure.__cause__, ValueError | AssertionError)
 
 
-SAME = TOLERANCE_IN_NOISE * HALF_UNIT[torch.float32]
-"""How far two results of one subject may lie apart and be the same, as a part of the largest element."""
+def same() -> float:
+    """How far two results of one subject may lie apart and be the same, as a part of the largest element."""
+    return TOLERANCE_IN_NOISE * precision.half_unit()
 
 
 def same_numbers(first: Tensor | None, second: Tensor | None) -> bool:
-    """Whether two results of a subject are one and the same but for float32 rounding; None is like nothing.
+    """Whether two results of a subject are one and the same but for rounding; None is like nothing.
 
     The yardstick is no measured noise: the same operations rounded differently, and not a reference, are compared, so
     what is left of the noise is the rounding of the result itself, half a unit in the last place of the largest
-    element; :data:`SAME` is the usual multiple of it. ``benchmarks/tolerances.py`` prints what correct decoders use of
+    element; :func:`same` is the usual multiple of it. ``benchmarks/tolerances.py`` prints what correct decoders use of
     it, and how far off the nearest pair is that must differ.
     """
-    return apart(first, second) <= SAME
+    return apart(first, second) <= same()
 
 
 def apart(first: Tensor | None, second: Tensor | None) -> float:

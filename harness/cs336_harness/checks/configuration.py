@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, refused, same_numbers
 from cs336_harness.checks.registry import Param, check
+from cs336_harness.reference.precision import dtype_judged
 from cs336_harness.reference.sample_calls import transformer_lm_of
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.shapes import DecoderShape
@@ -98,9 +98,9 @@ def model_builds(subject: Subject) -> None:
                 model.evidence(),
             )
     logits = model.logits(make_token_ids(SHAPE, batch=3, time=5, seed=77))
-    if logits.dtype != torch.float32:
-        got = str(logits.dtype).removeprefix("torch.")
-        raise CheckFailure(f"the logits of a float32 model are {got}; they must be float32 too", model.evidence())
+    got, own = str(logits.dtype).removeprefix("torch."), dtype_judged()
+    if got != own:
+        raise CheckFailure(f"the logits of a {own} model are {got}; they must be {own} too", model.evidence())
 
 
 @check(

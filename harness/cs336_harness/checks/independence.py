@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.call_conventions import changed, require_untouched
+from cs336_harness.checks.call_conventions import OWN_TENSORS, changed, require_untouched
 from cs336_harness.checks.comparing import apart, same_numbers
 from cs336_harness.checks.earlier_calls import NEAR
 from cs336_harness.checks.registry import check
@@ -297,6 +297,7 @@ def _built(subject: Subject) -> BuiltModel:
     task="transformer_lm",
     needs=["run_transformer_lm"],
     after=["components.arguments_untouched[transformer_block]"],
+    not_in=OWN_TENSORS,
 )
 def arguments_untouched(subject: Subject) -> None:
     """The caller's weights, their dict and the token ids are after the call what they were before it.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.registry import Param, check
+from cs336_harness.reference import precision
 from cs336_harness.reference.influence import InfluenceMap
 from cs336_harness.reference.interventions import (
     CALLS_WORK,
@@ -28,7 +29,7 @@ from cs336_harness.reference.interventions import (
     influence,
     replacement_ids,
 )
-from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE
+from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
 from cs336_harness.reference.weights import generator, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, build
@@ -216,7 +217,7 @@ def gradient_leak(subject: Subject) -> None:
         gradient = found[TABLE]
         if gradient is not None:
             moved[position] = gradient[token_ids].abs().amax(dim=(0, 2))
-    picture = InfluenceMap(moved / (HALF_UNIT[torch.float32] * moved.max()), tuple(range(FULL)), ("above",))
+    picture = InfluenceMap(moved / (precision.half_unit() * moved.max()), tuple(range(FULL)), ("above",))
     if picture.leaks():
         position, token = picture.leaks()[0]
         evidence.influence, evidence.details = picture, picture.picture()

@@ -10,6 +10,8 @@ from torch import Tensor
 from cs336_harness.checks.comparing import attempt, same_numbers
 from cs336_harness.checks.configuration import MHA, MODEL_WORKS, RUN, SHAPE, run_arguments
 from cs336_harness.checks.registry import check
+from cs336_harness.reference import precision
+from cs336_harness.reference.tolerance import HALF_UNIT
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.subject.built_models import ASSEMBLY, build
 from cs336_harness.subject.calling import Subject
@@ -43,7 +45,7 @@ def _linear_but_not_raw(logits: Tensor, scale: float) -> str | None:
     if float(logits.mean(-1).abs().max()) < 1e-5 * scale:
         return "the mean of each row is zero: they were centred"
     for dtype in (torch.bfloat16, torch.float16):
-        if logits.dtype != dtype and torch.equal(logits.to(dtype).to(logits.dtype), logits):
+        if HALF_UNIT[dtype] > precision.half_unit() and torch.equal(logits.to(dtype).to(logits.dtype), logits):
             return f"each is a {str(dtype).removeprefix('torch.')} number: they were rounded on the way"
     return None
 

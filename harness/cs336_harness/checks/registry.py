@@ -13,6 +13,7 @@ from typing import Any
 
 from cs336_harness.reference.hidden_inputs import inputs_of
 from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.setting import Setting
 
 CheckFunction = Callable[..., float | None]
 
@@ -67,6 +68,16 @@ OPTIONAL_TASKS = ("grouped_query_attention", "incremental_decoding")
 """Tasks that count only for a subject that defines their entry points, or takes their arguments."""
 
 
+GPU = "gpu"
+COMPILED = ("assembly", "slow_oracle")
+"""The groups that are asked of compiled code: each new shape costs seconds of compiling."""
+
+
+def float32_alone(reason: str) -> dict[str, str]:
+    """``not_in`` of a check that makes sense in float32 only."""
+    return {"bfloat16": reason, "float64": reason}
+
+
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
@@ -76,6 +87,7 @@ class Check:
 
     ``needs`` are the entry points it calls; ``after`` the ids of checks without which a failure here would only repeat
     theirs. An ``advisory`` check is reported, never failed. ``snapshot`` is the fixture that it compares with, if any.
+    ``not_in`` says of a dtype, or of a ``gpu``, why nothing is asked there.
     """
 
     id: str
@@ -85,6 +97,7 @@ class Check:
     after: tuple[str, ...] = ()
     advisory: bool = False
     snapshot: str | None = None
+    not_in: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -110,6 +123,15 @@ class Check:
         """The first sentence of the docstring, in one line."""
         paragraph = " ".join(self.explanation.partition("\n\n")[0].split())
         return SENTENCE_END.split(paragraph, maxsplit=1)[0]
+
+    def not_asked(self, setting: Setting) -> str | None:
+        """Why a subject is not asked this in some setting, in one line; None where it is."""
+        if setting.compile and self.group not in COMPILED:
+            return "not asked of compiled code: only the numbers of the whole model are"
+        dtype, gpu = self.not_in.get(setting.dtype), self.not_in.get(GPU)
+        if dtype:
+            return f"not asked in {setting.dtype}: {dtype}"
+        return f"not asked on a GPU: {gpu}" if gpu and setting.gpu else None
 
     def __call__(self, subject: Subject) -> float | None:
         """Runs the check: the largest error in noise that it saw (None where nothing is compared), or an exception."""
@@ -142,6 +164,7 @@ def check(
     after: Iterable[str] = (),
     advisory: bool = False,
     snapshot: str | None = None,
+    not_in: Mapping[str, str] | None = None,
     cases: Mapping[str, Any] | None = None,
 ) -> Callable[[CheckFunction], CheckFunction]:
     """Registers a function as a check, or as one check per case: ``id[name]``, the case's value as second argument.
@@ -153,7 +176,7 @@ def check(
 
     def register(function: CheckFunction) -> CheckFunction:
         if cases is None:
-            _add(Check(check_id, function, task or "", tuple(needs), tuple(after), advisory, snapshot))
+            _add(Check(check_id, function, task or "", tuple(needs), tuple(after), advisory, snapshot, not_in or {}))
         for name, value in (cases or {}).items():
             case = value if isinstance(value, Param) else Param(value)
             _add(
@@ -165,6 +188,7 @@ def check(
                     after=(*after, *case.after),
                     advisory=advisory if case.advisory is None else case.advisory,
                     snapshot=snapshot,
+                    not_in=not_in or {},
                 )
             )
         return function

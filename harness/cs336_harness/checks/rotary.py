@@ -12,8 +12,9 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, judge_call, same_numbers
 from cs336_harness.checks.registry import Param, check
+from cs336_harness.reference import precision
 from cs336_harness.reference.sample_calls import rope
-from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE
+from cs336_harness.reference.tolerance import LEAST_SHAKE, TOLERANCE_IN_NOISE
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure, Evidence
@@ -238,7 +239,7 @@ def rope_is_a_rotation(subject: Subject) -> float:
         turned_keys = _call(subject, {**arguments, "in_query_or_key": keys})
         scores_at[shift] = turned_queries[0] @ turned_keys[0].T
         lengths, kept = queries[0].norm(dim=-1), turned_queries[0].norm(dim=-1)
-        scale = HALF_UNIT[torch.float32] * (1 + int(positions[-1]) + shift)
+        scale = precision.half_unit() + LEAST_SHAKE * (int(positions[-1]) + shift)  # angles stay float32
         stretched = float((kept - lengths).abs().max() / lengths.max()) / scale
         moved = float((scores_at[shift] - scores_at[0]).abs().max() / (lengths.max() * keys.norm(dim=-1).max())) / scale
         worst = max(worst, stretched, moved)

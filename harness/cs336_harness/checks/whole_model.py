@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import RoundedFrequencies
+from cs336_harness.reference import precision
 from cs336_harness.reference.hidden_inputs import cached, more
 from cs336_harness.reference.oracle import Oracle
-from cs336_harness.reference.tolerance import HALF_UNIT, NOISE_SEEDS, perturbed
+from cs336_harness.reference.tolerance import NOISE_SEEDS, perturbed, shake
 from cs336_harness.reference.weights import generator, make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 
@@ -68,7 +69,7 @@ class Case:
 
 def _shaken(case: Case, seed: int) -> dict[str, Tensor]:
     """The weights, each element moved to one end of its rounding interval; a tied pair moves as one."""
-    weights = perturbed(case.weights(), HALF_UNIT[torch.float32], generator(seed))
+    weights = perturbed(case.weights(), shake(), generator(seed))
     if case.shape.tie_embeddings:
         weights["lm_head.weight"] = weights["token_embeddings.weight"]
     return weights
@@ -82,7 +83,8 @@ def reference_logits(case: Case) -> tuple[Tensor, float]:
     logits = Oracle(case.shape).transformer_lm(weights, token_ids)
     others = [rounded.transformer_lm(_shaken(case, seed), token_ids) for seed in NOISE_SEEDS]
     moved = max(float((other - logits).abs().max()) for other in others)
-    return logits, moved + HALF_UNIT[torch.float32] * float(logits.abs().max())
+    half_unit = precision.half_unit()
+    return logits, moved * half_unit / shake() + half_unit * float(logits.abs().max())
 
 
 @cached
@@ -100,7 +102,8 @@ def reference_gradients(case: Case) -> tuple[Gradients, float]:
         others = _gradients(RoundedFrequencies(case.shape), _shaken(case, seed), token_ids, direction)
         for name, gradient in gradients.items():
             moved = max(moved, float((others[name] - gradient).abs().max() / gradient.abs().max()))
-    return gradients, moved + HALF_UNIT[torch.float32]
+    half_unit = precision.half_unit()
+    return gradients, moved * half_unit / shake() + half_unit
 
 
 def _gradients(oracle: Oracle, weights: Mapping[str, Tensor], token_ids: Tensor, direction: Tensor) -> Gradients:

@@ -30,9 +30,22 @@ def check(
     hint: Annotated[bool, typer.Option("--hint", help="Say more on each named mistake, step by step.")] = False,
     plots: Annotated[Path | None, typer.Option(help="Write influence maps of failures into this folder (PNG).")] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds that the decoder may compute in one check before it is stopped.", min=0.1)
-    ] = 30,
-    total_timeout: Annotated[float, typer.Option(help="Seconds that the whole run may take.", min=0.1)] = 600,
+        float | None,
+        typer.Option(help="Seconds that the decoder may compute in one check: 30, or 600 with --compile.", min=0.1),
+    ] = None,
+    total_timeout: Annotated[
+        float | None, typer.Option(help="Seconds that the whole run may take: 600, or 7200 with --compile.", min=0.1)
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="Judge on 'cuda', 'cuda:1' or 'mps' in place of the CPU.", metavar="DEVICE")
+    ] = "cpu",
+    dtype: Annotated[
+        str, typer.Option(help="Judge in 'bfloat16' or 'float64', with tolerances made for it.", metavar="DTYPE")
+    ] = "float32",
+    compile: Annotated[bool, typer.Option("--compile", help="Judge what torch.compile makes of the decoder.")] = False,
+    backend: Annotated[
+        str, typer.Option(help="The backend of torch.compile: 'aot_eager' needs no C++ compiler.", metavar="NAME")
+    ] = "inductor",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check.")] = False,
     isolated: Annotated[
         bool, typer.Option("--isolated", help="Judge somebody else's code: it reaches nothing but a copy of itself.")
@@ -58,6 +71,7 @@ def check(
     from cs336_harness.isolation.trial import Trial
     from cs336_harness.subject.failures import CannotJudgeError
     from cs336_harness.subject.locating import repository_here
+    from cs336_harness.subject.setting import USUAL, Setting
     from cs336_harness.verdict import report
     from cs336_harness.verdict.suite import select
 
@@ -70,12 +84,19 @@ def check(
         require_html(html)
         if json is not None and html.resolve() == json.resolve():
             raise CannotJudgeError(f"--json and --html both name {html}; give two files")
+    setting = Setting(device, dtype, compile, backend)
     if huggingface is not None:
+        if not setting.usual:
+            raise CannotJudgeError(f"--huggingface judges {USUAL}, uncompiled; leave the other option out")
         if path is not None:
             raise CannotJudgeError(f"give either {path} or --huggingface {huggingface}, not both")
         if html is not None:
             raise CannotJudgeError("--html draws the verdict on a decoder; for --huggingface there is --json")
         raise typer.Exit(0 if check_checkpoint(console, huggingface, json) else 1)
+    timeout = timeout or (600 if compile else 30)
+    total_timeout = total_timeout or (7200 if compile else 600)
+    if isolated and not setting.usual:
+        raise CannotJudgeError(f"--isolated judges {USUAL}, uncompiled; leave the other option out")
     path = path if path is not None else repository_here()
     with report.errors_written(json, path), contextlib.ExitStack() as opened:
         if html is not None:
@@ -91,10 +112,16 @@ def check(
             made = IsolatedTrial(path, checks, diagnose=diagnosis, timeout=timeout, total=total_timeout)
         else:
             made = Trial(
-                path, checks, diagnose=diagnosis, timeout=timeout, total=total_timeout, show_output=show_output
+                path,
+                checks,
+                diagnose=diagnosis,
+                timeout=timeout,
+                total=total_timeout,
+                show_output=show_output,
+                setting=setting,
             )
         trial = opened.enter_context(made)
-        line = f"judging {trial.name}{trial.provenance}"
+        line = f"judging {trial.name}{'' if setting.usual else f' {setting}'}{trial.provenance}"
         console.print(line, markup=False, highlight=False, style="bold")
         started = time.perf_counter()
         with console.status("") as status:
@@ -103,9 +130,9 @@ def check(
         seconds = time.perf_counter() - started
         results, not_run, blockers = trial.results, trial.not_run, trial.blockers
         wrong = bool(not_run) or any(result.stops_exit_zero for result in results)
-        mine = isinstance(trial, Trial)  # drills are run as one's own code
+        mine = isinstance(trial, Trial) and setting.usual  # drills are run as one's own code
         closing = drills.lines(trial.root, trial.drills) if mine and keyword is None and not wrong else []
-    told = {"provenance": trial.provenance, "cut_short": trial.cut_short, "not_run": not_run}
+    told = {"provenance": trial.provenance, "cut_short": trial.cut_short, "not_run": not_run, "setting": setting}
     if json is not None:
         report.write_json(report.to_json(trial.name, results, **told), json)
     if html is not None:
@@ -113,7 +140,15 @@ def check(
     missing = report.missing_line(not_run, trial.cut_short)
     console.print()
     report.print_report(
-        console, results, seconds, verbose=verbose, hint=hint, root=trial.root, missing=missing, blockers=blockers
+        console,
+        results,
+        seconds,
+        verbose=verbose,
+        hint=hint,
+        root=trial.root,
+        missing=missing,
+        blockers=blockers,
+        standing=setting.usual,
     )
     for line in closing:
         console.print(line, markup=False, highlight=False)
@@ -128,7 +163,10 @@ def check(
     if hidden is not None:
         console.print(hidden, markup=False, highlight=False, style="dim")
     skipped = strict and any(
-        result.outcome == "skipped" and not result.check.advisory and result.check.task not in OPTIONAL_TASKS
+        result.outcome == "skipped"
+        and not result.check.advisory
+        and result.check.task not in OPTIONAL_TASKS
+        and result.check.not_asked(setting) is None
         for result in results
     )
     if skipped:

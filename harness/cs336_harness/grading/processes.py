@@ -25,7 +25,6 @@ CLEAN = {
     "LANG": "C.UTF-8",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
     "KINETO_LOG_LEVEL": "99",
     "PYTHONDONTWRITEBYTECODE": "1",
     "TORCHDYNAMO_DISABLE": "1",  # the compiler starts programs; what it compiles computes the same without it

@@ -9,6 +9,7 @@ from typing import Any
 
 from cs336_harness.checks import all_checks
 from cs336_harness.subject.failures import CheckFailure, Evidence
+from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.verdict.suite import Result
 
 Event = dict[str, Any]
@@ -27,6 +28,7 @@ class Job:
 
     For a watch: ``first`` are checks that failed last time and ``known`` the fingerprints of that time; ``quiet`` sends
     all that the subject writes to its standard output and error to the log. ``drills`` asks for the drills instead.
+    ``setting`` is what the subject is run on.
     """
 
     number: int
@@ -44,6 +46,7 @@ class Job:
     known: dict[str, str] | None = None
     settled: tuple[Event, ...] = ()
     lost: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    setting: Setting = USUAL
 
     @property
     def log_path(self) -> Path:
@@ -72,6 +75,7 @@ class Job:
         fields |= {"first": tuple(fields["first"]), "settled": tuple(fields["settled"])}
         fields["checks"] = None if checks is None else tuple(checks)
         fields["lost"] = {name: (check, how) for name, (check, how) in fields["lost"].items()}
+        fields["setting"] = Setting(**fields["setting"])
         return Job(**fields)
 
 

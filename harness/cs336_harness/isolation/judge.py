@@ -57,7 +57,10 @@ def run_job(job: Job, events: int) -> None:
         _do_drills(job, clock, tell)
         return
     try:
+        job.setting.require()
         subject = load(Path(job.path), show_output=job.show_output, clock=clock)
+        subject.setting = job.setting
+        told_off = job.setting.enter()
     except CannotJudgeError as error:
         tell("unreadable", message=str(error))
         return
@@ -65,7 +68,7 @@ def run_job(job: Job, events: int) -> None:
     tell(
         "loaded",
         name=subject.name,
-        provenance=provenance(subject),
+        provenance=provenance(subject) + told_off,
         root=str(subject.root),
         plan=[check.id for check in plan],
         **more,

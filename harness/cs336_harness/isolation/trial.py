@@ -18,6 +18,7 @@ from cs336_harness.isolation.supervisor import Supervisor
 from cs336_harness.isolation.workers import CAN_FORK, ForkServer, FreshProcesses, spare_cores
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.locating import locate
+from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.verdict.suite import Result, blockers
 
 CHECK_SECONDS = 30.0
@@ -94,7 +95,7 @@ class Trial:
 
     ``timeout`` is the subject's own processor time for one check in seconds, ``total`` the time of the whole trial by
     the clock. ``runners`` processes help the judge, by default one on each other core. ``results`` may be asked for
-    while others are still being worked out.
+    while others are still being worked out. ``setting`` is what the subject is run on.
 
     Raises:
         CannotJudgeError: the subject cannot be found or does not load; one line that says why.
@@ -111,6 +112,7 @@ class Trial:
         show_output: bool = False,
         fork: bool = CAN_FORK,
         runners: int | None = None,
+        setting: Setting = USUAL,
     ) -> None:
         file = locate(path)
         self.checks = list(checks)
@@ -128,6 +130,7 @@ class Trial:
                 checks=tuple(check.id for check in self.checks),
                 diagnose=diagnose,
                 show_output=show_output,
+                setting=setting,
             )
             # What the subject prints is shown in order, and so by one process; so is what a few checks give.
             if not fork or show_output or len(self.checks) < WORTH_RUNNERS:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import ParamSpec, TypeVar
 
+from cs336_harness.reference.precision import dtype_judged
 from cs336_harness.shapes import DecoderShape
 
 Arguments = ParamSpec("Arguments")
@@ -94,13 +95,13 @@ def other_sizes(shape: DecoderShape) -> DecoderShape:
 
 
 def cached(function: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
-    """``functools.cache`` for what depends on the inputs: kept for each secret and check by itself."""
+    """``functools.cache`` for what depends on the inputs: kept for each secret, check and dtype by itself."""
 
     kept: dict[object, Value] = {}
 
     @functools.wraps(function)
     def asked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Value:
-        key = (_now.key, args, tuple(sorted(kwargs.items())))
+        key = (_now.key, dtype_judged(), args, tuple(sorted(kwargs.items())))
         if key not in kept:
             kept[key] = function(*args, **kwargs)
         return kept[key]

@@ -18,6 +18,9 @@ HALF_UNIT: dict[str, float] = {
 }
 """Half a unit in the last place, relative, of each dtype."""
 
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of one number of each dtype."""
+
 
 class _State(threading.local):
     dtype: str = "float32"

@@ -21,19 +21,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cs336_harness.reference import precision
 from cs336_harness.reference.weights import generator
 from cs336_harness.subject.failures import CheckFailure, Evidence
 
 TOLERANCE_IN_NOISE = 16.0
 """Largest error that passes, as a multiple of the noise."""
 
-HALF_UNIT: dict[torch.dtype, float] = {
-    torch.float64: 2.0**-53,
-    torch.float32: 2.0**-24,
-    torch.bfloat16: 2.0**-9,
-    torch.float16: 2.0**-12,
-}
+HALF_UNIT: dict[torch.dtype, float] = {getattr(torch, name): unit for name, unit in precision.HALF_UNIT.items()}
 """Half a unit in the last place, relative, of each dtype."""
+
+LEAST_SHAKE = HALF_UNIT[torch.float32]
+"""Inputs are moved by no less: the oracle itself counts in float64, and a movement of its own last bit is no measure.
+Movements so small are proportional, so what half a unit of float32 does, times 2^-29, is what one of float64 does."""
+
+
+def shake(dtype: torch.dtype | None = None) -> float:
+    """How far inputs are moved, relative, to measure the noise of a dtype; without one, of that which is judged in."""
+    return max(LEAST_SHAKE, precision.half_unit() if dtype is None else HALF_UNIT[dtype])
+
 
 NOISE_SEEDS = (1, 2)
 
@@ -52,15 +58,19 @@ def rounding_noise(
     reference: Callable[..., Tensor],
     arguments: Mapping[str, Any],
     expected: Tensor,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
 ) -> float:
-    """The noise of ``expected = reference(**arguments)`` in ``dtype``: one number, in the result's own unit."""
-    half_unit = HALF_UNIT[dtype]
+    """The noise of ``expected = reference(**arguments)`` in ``dtype``: one number, in the result's own unit.
+
+    Without a ``dtype``, in the one that is judged in.
+    """
+    half_unit = precision.half_unit() if dtype is None else HALF_UNIT[dtype]
+    shaken_by = shake(dtype)
     moved = 0.0
     for seed in NOISE_SEEDS:
-        shaken = reference(**perturbed(arguments, half_unit, generator(seed)))
+        shaken = reference(**perturbed(arguments, shaken_by, generator(seed)))
         moved = max(moved, _largest((shaken - expected).abs()))
-    return moved + half_unit * _largest(expected.abs())
+    return moved * half_unit / shaken_by + half_unit * _largest(expected.abs())
 
 
 def _largest(tensor: Tensor) -> float:
@@ -137,7 +147,8 @@ class Comparison:
             return []
         even = ", one factor per row" if self._one_factor_per_row(share / 10) else ""
         return [
-            f"{100 * share:.2g} % off on average{even}, {self.error_in_noise:.2g} times the rounding of float32"
+            f"{100 * share:.2g} % off on average{even}, {self.error_in_noise:.2g} times the rounding of"
+            f" {precision.dtype_judged()}"
             f" ({TOLERANCE_IN_NOISE:g} times is allowed): reduced precision, another eps, or a mask that is not shut"
         ]
 

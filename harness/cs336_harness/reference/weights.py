@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.reference.hidden_inputs import seed_for
+from cs336_harness.reference.precision import dtype_judged
 from cs336_harness.shapes import DecoderShape
 
 EMBEDDING_SCALE = 0.02
@@ -29,12 +30,18 @@ def generator(seed: int) -> torch.Generator:
 
 def normal(*size: int, seed: int, std: float = 1.0) -> Tensor:
     """Seeded normal float32 values with the given standard deviation."""
-    return torch.randn(*size, generator=generator(seed)) * std
+    return _held(torch.randn(*size, generator=generator(seed)) * std)
 
 
 def gains(size: int, seed: int) -> Tensor:
     """Norm gains between 0.5 and 1.5: never ones, so that a forgotten gain shows."""
-    return torch.rand(size, generator=generator(seed)) + 0.5
+    return _held(torch.rand(size, generator=generator(seed)) + 0.5)
+
+
+def _held(values: Tensor) -> Tensor:
+    """The values as the dtype holds them that is judged in, so that a subject's copy of them is exact."""
+    dtype = getattr(torch, dtype_judged())
+    return values.to(dtype).to(torch.float32) if dtype.itemsize < 4 else values
 
 
 def make_weight(name: str, size: tuple[int, ...], seed: int) -> Tensor:

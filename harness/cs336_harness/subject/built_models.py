@@ -89,6 +89,7 @@ class BuiltModel:
         self.shape = shape
         self._module = module
         self._parameters = parameters
+        self._forward = subject.setting.compiled(module)
 
     @property
     def device(self) -> torch.device:
@@ -158,7 +159,7 @@ class BuiltModel:
     def forward(self, token_ids: Tensor, *, grad: bool = False) -> Any:
         """Whatever the model returns for a copy of token ids (batch, T) on its device; ``grad`` leaves autograd on."""
         given = token_ids.clone().to(self.device)
-        return self._run(THE_MODEL, lambda: self._module(given), grad=grad, ids=token_ids)
+        return self._run(THE_MODEL, lambda: self._forward(given), grad=grad, ids=token_ids)
 
     @explained_by("configuration.model_builds")
     def logits(self, token_ids: Tensor, grad: bool = False) -> Tensor:
@@ -208,7 +209,7 @@ class BuiltModel:
     def ids_after_forward(self, token_ids: Tensor) -> Tensor:
         """The token ids that the model was handed, as its forward pass left them."""
         given = token_ids.clone().to(self.device)
-        self._run(THE_MODEL, lambda: self._module(given), ids=token_ids)
+        self._run(THE_MODEL, lambda: self._forward(given), ids=token_ids)
         return given.to("cpu")
 
     @explained_by("configuration.model_builds")
@@ -450,6 +451,8 @@ def assemble(subject: Subject, shape: DecoderShape, device: str | None) -> Built
         raise CheckFailure(f"get_transformer_lm returned {kind}; it must return a torch.nn.Module", evidence)
     if device is not None:
         _place_on(device, module)
+    else:
+        module = subject.setting.settled(module)
     return BuiltModel(subject, shape, module, live_parameters(subject, shape, module))
 
 

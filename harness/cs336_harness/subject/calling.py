@@ -23,9 +23,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from cs336_harness.contract import ENTRY_POINTS
+from cs336_harness.contract import ENTRY_POINTS, MODEL_ENTRY_POINTS
 from cs336_harness.places import is_own_file
 from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
+from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.subject.text import text_of
 from cs336_harness.subject.time_limit import Clock, TimeUp, innermost_elsewhere
 
@@ -135,7 +136,8 @@ class Subject:
 
     ``module`` is anything with the entry points as attributes: an imported ``adapters.py`` or an object. ``name`` is
     what messages call it; ``root`` is the directory that its files live under and that calls run in (None for an
-    object). ``output`` is what becomes of its prints, ``clock`` counts the time that its own code takes.
+    object). ``output`` is what becomes of its prints, ``clock`` counts the time that its own code takes, ``setting`` is
+    what it runs on.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Subject:
         path: Path | None = None,
         output: Output | None = None,
         clock: Clock | None = None,
+        setting: Setting = USUAL,
     ) -> None:
         self.module = module
         self.name = name
@@ -153,6 +156,7 @@ class Subject:
         self.path = path
         self.output = output or Output()
         self.clock = clock or Clock()
+        self.setting = setting
         self.last_visit: Visit | None = None
         self._answers: dict[str, bool] = {}
 
@@ -185,6 +189,15 @@ class Subject:
             return "filled"
         loads_nothing_else = set(code.co_names) <= {"NotImplementedError"}
         return "blank" if "NotImplementedError" in code.co_names and loads_nothing_else else "filled"
+
+    @contextlib.contextmanager
+    def usually(self) -> Generator[None, None, None]:
+        """Inside, it runs on the CPU, in float32 and as it stands."""
+        setting, self.setting = self.setting, USUAL
+        try:
+            yield
+        finally:
+            self.setting = setting
 
     @contextlib.contextmanager
     def at_home(self) -> Generator[None, None, None]:
@@ -240,10 +253,14 @@ class Subject:
         if not self.has(entry_point):
             raise AbsentEntryPoint(entry_point, self.short_name)
         given = {name: own_copy(value) for name, value in arguments.items()} if copy else dict(arguments)
+        if not self.setting.usual:
+            given = self.setting.placed(given)
         positional = [given.pop(name) for name in point.arguments[: point.positional]]
         function = getattr(self.module, entry_point)
         self._require_signature(entry_point, function, positional, given)
         evidence = Evidence(entry_point=entry_point, arguments=dict(arguments))
+        if entry_point in MODEL_ENTRY_POINTS:
+            function = self.setting.compiled(function)
         return self.run(entry_point, lambda: function(*positional, **given), grad=grad, evidence=evidence)
 
     def evaluate(self, what: str, code: Sequence[str], entry_points: Sequence[str]) -> Any:

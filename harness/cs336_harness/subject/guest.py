@@ -23,15 +23,16 @@ from cs336_harness.subject.calling import Output, Subject
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.loading import forget_modules_of, is_from, load, root_of
 from cs336_harness.subject.locating import locate, repository_here
+from cs336_harness.subject.setting import USUAL, Setting
 
 
 class Guest:
     """Somebody's decoder; inside :meth:`at_work` it finds what it imported, outside everybody else does."""
 
-    def __init__(self, given: Any, *, show_output: bool = False) -> None:
+    def __init__(self, given: Any, *, show_output: bool = False, setting: Setting = USUAL) -> None:
         """``given`` is a path, an imported module, a mapping or object with entry points, or None for the repository
-        that one stands in. Nothing is loaded before :meth:`at_work`."""
-        self._given, self._show_output = given, show_output
+        that one stands in. Nothing is loaded before :meth:`at_work`. ``setting`` is what it is run on."""
+        self._given, self._show_output, self._setting = given, show_output, setting
         self._subject: Subject | None = None
         self._path: list[str] | None = None
         self._modules: dict[str, ModuleType] = {}
@@ -42,17 +43,22 @@ class Guest:
     def at_work(self) -> Generator[Subject]:
         """The subject, loaded when asked for first, on one thread; afterwards the process is as it was."""
         path, modules, version = list(sys.path), dict(sys.modules), importlib.metadata.version
+        precision = torch.get_float32_matmul_precision()
         threads, level = torch.get_num_threads(), os.environ.get("KINETO_LOG_LEVEL")
         torch.set_num_threads(1)
         os.environ["KINETO_LOG_LEVEL"] = level or "99"  # PyTorch's profiler writes lines of its own to standard error
         try:
             self._bring_back()
             if self._subject is None:
+                self._setting.require()
                 self._subject = self._load()
+                self._subject.setting = self._setting
+            self._setting.enter()
             yield self._subject
         finally:
             self._put_away(modules)
             torch.set_num_threads(threads)
+            torch.set_float32_matmul_precision(precision)
             if level is None:
                 del os.environ["KINETO_LOG_LEVEL"]
             sys.path[:] = path

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS
 from cs336_harness.subject.failures import BlankEntryPoint, CannotJudgeError
+from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.verdict.progress import progress_lines
 from cs336_harness.verdict.suite import OUTCOMES, Result, summary
 
@@ -38,15 +39,17 @@ def to_json(
     provenance: str = "",
     cut_short: str | None = None,
     not_run: Sequence[str] = (),
+    setting: Setting = USUAL,
 ) -> dict[str, Any]:
     """The result for a program; the shape is that of docs/DESIGN.md, "Outcomes and exit status".
 
-    ``provenance`` says where ``cs336_basics`` came from. Where the run was cut short, the ids of the checks that have
-    no result come with the reason.
+    ``provenance`` says where ``cs336_basics`` came from, ``setting`` what it was run on, where that is unusual. Where
+    the run was cut short, the ids of the checks that have no result come with the reason.
     """
     missing = {"cut_short": cut_short, "not_run": list(not_run)} if not_run else {}
     return {
         "subject": subject,
+        **({} if setting.usual else {"setting": str(setting)}),
         "provenance": provenance.removeprefix(", with "),
         "summary": summary(results),
         "checks": [result.to_json() for result in results],
@@ -82,12 +85,14 @@ def print_report(
     root: Path | None = None,
     missing: str | None = None,
     blockers: Sequence[Result] = (),
+    standing: bool = True,
 ) -> None:
     """The whole verdict: a row for each task, then every failure in full, then one line that sums up.
 
     ``blockers`` are failures of checks that were not asked for and block one that was: they are what must be read.
 
-    ``root`` is where the subject's written answer is looked for; ``missing`` says which checks have no result, and why.
+    ``root`` is where the subject's written answer is looked for; ``missing`` says which checks have no result, and why;
+    ``standing`` whether it ends with where the learner stands.
     """
     console.print(_task_table(results), crop=False)
     if verbose:
@@ -100,7 +105,8 @@ def print_report(
     _print_blank(console, results)
     _print_skipped(console, results)
     console.print(_summary_line(results, seconds, missing))
-    print_progress(console, results, root)
+    if standing:
+        print_progress(console, results, root)
 
 
 def print_progress(console: Console, results: Sequence[Result], root: Path | None = None) -> None:

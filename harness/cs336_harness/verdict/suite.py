@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.checks.registry import asked_first, names_of_checks, nearest, plain_check
+from cs336_harness.reference.precision import judged_in
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.environment_faults import environment_fault, is_own_name
 from cs336_harness.subject.failures import (
@@ -25,6 +26,7 @@ from cs336_harness.subject.failures import (
     refused_beyond_the_course,
 )
 from cs336_harness.subject.own_modules import raised_by_an_import
+from cs336_harness.subject.setting import USUAL
 from cs336_harness.subject.time_limit import TimeUp
 
 Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
@@ -160,7 +162,9 @@ class Suite:
             return result
         conclusive = isinstance(result.failure, ConclusiveFailure)
         causes = self._causes(check, result.failure, result.unanswered)
-        if causes:
+        if not self.subject.setting.usual:
+            self._conclude_beside_the_usual(check, result, result.failure, causes)
+        elif causes:
             result.diagnosis = self._second_mistake(check, result.failure, causes)
             if result.diagnosis is None:
                 self._block(result, causes)
@@ -199,6 +203,26 @@ class Suite:
     def _block(self, result: Result, causes: list[str]) -> None:
         result.outcome, result.blocked_by = "blocked", causes[0]
         self._behind[result.check.id] = causes
+
+    def _conclude_beside_the_usual(
+        self, check: Check, result: Result, failure: CheckFailure, causes: list[str]
+    ) -> None:
+        """The outcome in an unusual setting. Known mistakes are looked for in the usual one, if it fails there too."""
+        if causes:
+            self._block(result, causes)
+        elif check.advisory or refused_beyond_the_course(failure) is not None:
+            result.outcome = "advisory"
+        elif self._wants_diagnosis(check):
+            unusual = self.subject.setting
+            with self.subject.usually():
+                try:
+                    check(self.subject)
+                except CheckFailure as plain:
+                    result.diagnosis = self._diagnosis(check, plain)
+                except (TimeUp, AbsentEntryPoint, BlankEntryPoint):
+                    return
+                else:
+                    failure.evidence.details.append(f"right {USUAL}: it is wrong only {unusual}")
 
     def _is_echo(self, result: Result) -> bool:
         """Whether a failure is of the environment or of an import, and so says nothing of the decoder's numbers.
@@ -239,6 +263,9 @@ class Suite:
         return told.id
 
     def _attempt(self, check: Check, states: dict[str, str]) -> Result:
+        why = check.not_asked(self.subject.setting)
+        if why is not None:
+            return Result(check, "skipped", message=why)
         for name, state in states.items():
             if state == "absent":
                 return Result(check, "skipped", message=str(AbsentEntryPoint(name, self.subject.short_name)))
@@ -251,7 +278,8 @@ class Suite:
                 return Result(check, "blocked", message=f"{name} {how}", blocked_by=cause)
         self.subject.clock.restart(self._timeout)
         try:
-            return Result(check, "passed", error_in_noise=check(self.subject))
+            with judged_in(self.subject.setting.dtype):
+                return Result(check, "passed", error_in_noise=check(self.subject))
         except TimeUp as up:
             return self._did_not_end(check, up)
         except AbsentEntryPoint as absent:
