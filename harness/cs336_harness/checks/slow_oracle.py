@@ -13,6 +13,7 @@ from cs336_harness.checks.registry import Param, check
 from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
 from cs336_harness.reference.figures import by_weight
 from cs336_harness.reference.interventions import model_call
+from cs336_harness.reference.sample_calls import Arguments
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, require_close
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
@@ -147,7 +148,10 @@ def grouped_logits(subject: Subject, case: Case) -> float:
     if not subject.takes("run_transformer_lm", "num_kv_heads"):
         raise AbsentArgument("run_transformer_lm", "num_kv_heads")
     case = case.hidden()
-    call = {**model_call(case.shape, case.token_ids(), case.weights()), "num_kv_heads": case.shape.num_kv_heads}
+    call: Arguments = {
+        **model_call(case.shape, case.token_ids(), case.weights()),
+        "num_kv_heads": case.shape.num_kv_heads,
+    }
     expected, noise = reference_logits(case)
     with taught(case.lesson):
         actual = subject.call("run_transformer_lm", shape=tuple(expected.shape), **call)

@@ -279,10 +279,10 @@ class LmNumKvHeadsMisread(AdaptersDefect):
     ignored, or taken for the number of query heads that share one.
     """
 
-    def run_transformer_lm(self, *, num_heads: int, num_kv_heads: int | None = None, **arguments: Any) -> Tensor:
+    def run_transformer_lm(self, *args: Any, num_kv_heads: int | None = None, **arguments: Any) -> Tensor:
         if num_kv_heads is not None:
-            num_kv_heads = num_heads // num_kv_heads
-        return super().run_transformer_lm(num_heads=num_heads, num_kv_heads=num_kv_heads, **arguments)
+            num_kv_heads = arguments["num_heads"] // num_kv_heads
+        return super().run_transformer_lm(*args, num_kv_heads=num_kv_heads, **arguments)
 
 
 @defect(

@@ -59,7 +59,8 @@ class Setting:
     def enter(self) -> str:
         """Settles what PyTorch keeps for the whole process, once the subject is loaded: what was found otherwise."""
         if self.compile:
-            torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 10**6
+            limits: Any = torch._dynamo.config  # beyond them it would go on uncompiled, without a word
+            limits.recompile_limit = limits.accumulated_recompile_limit = 10**6
         if self.usual or torch.get_float32_matmul_precision() == "highest":
             return ""
         torch.set_float32_matmul_precision("highest")
