@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from broken import RIGHT
+from test_diagnosis import known
 from test_earlier_calls import NAMES, KeepsTheFirstOfAShape, SharesATable, growing, kept_by_shape
 from vectorised import Vectorised, subject_of
 
 from cs336_harness.checks import all_checks
 from cs336_harness.diagnosis import Probe, diagnose_check
 from cs336_harness.diagnosis.observing import same
+from cs336_harness.diagnosis.reproducing import reproducer
 from cs336_harness.diagnosis.two_calls import CALLS, experiments
 from cs336_harness.subject.calling import Subject
 from cs336_harness.verdict.suite import Suite
@@ -69,6 +71,12 @@ def test_a_model_that_keeps_the_first_of_a_shape_is_named() -> None:
     assert result.diagnosis is not None
     assert [defect.name for defect in result.diagnosis.defects] == ["logits-kept-for-a-shape"]
     assert "    logits = model(torch.tensor([[2, 2, 9, 5]]))" in result.diagnosis.reproducer
+
+
+def test_a_fault_that_one_call_shows_is_shown_by_one_call() -> None:
+    subject = known("embedding-scaled-up-in-model")
+    lines = reproducer(Probe(subject), "built")
+    assert sum("model(" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize("name", [*CALLS, "built"])

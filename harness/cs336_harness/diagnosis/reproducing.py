@@ -24,14 +24,14 @@ def reproducer(probe: Probe, name: str) -> list[str]:
     """Lines that show the fault in the smallest shape found; none when no small shape shows it."""
     differing = probe.differing(name)
     written = [experiment for experiment in differing if experiment.code]
-    if written:
+    if written and all(experiment.code or experiment.decisive for experiment in differing):
         return told(probe, written[0])
     raises = all(probe.see(experiment).text == RAISED for experiment in differing)
     for least in CLEARLY:
         for candidate in _candidates(name):
             if _shows(probe.see(candidate), candidate, least, raises):
                 return told(probe, candidate)
-    return []
+    return told(probe, written[0]) if written else []
 
 
 def _shows(seen: Observed, candidate: Experiment, least: float, raises: bool) -> bool:
