@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import importlib.metadata
 import json
@@ -254,3 +255,11 @@ def test_the_page_s_code_runs(block: str, pytester: pytest.Pytester) -> None:
     command = ["-m", "pytest", "-q", name] if "def test" in block else [name]
     ran = subprocess.run([sys.executable, *command], cwd=pytester.path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("kind", ["CheckResult", "Diagnosis", "KnownDefect"])
+def test_the_page_names_the_fields_that_are_there(kind: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "API.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{kind}` |"))
+    fields = [field.name for field in dataclasses.fields(getattr(cs336_harness, kind))]
+    assert row.split("|")[2].replace("`", "").strip().split(", ") == fields

@@ -31,8 +31,9 @@ class Diagnosis:
 
     ``defects`` is the one known mistake that explains everything; or several that cannot be told apart; or, with
     ``together``, two that explain it only both at once; empty when none does. ``confidence`` in the place ``where`` is
-    "certain" or "likely". ``told_before`` is the id of the check of which the same was said. ``reproducer`` is Python
-    code, empty where there is none.
+    "certain" or "likely". ``told_before`` is the id of the check of which the same was said. ``reading`` is a
+    number of the decoder's own beside what it must be, with a small ``table``. ``reproducer`` is Python code.
+    What there is none of is empty.
     """
 
     title: str
@@ -42,6 +43,8 @@ class Diagnosis:
     together: bool
     told_before: str | None
     evidence: tuple[str, ...]
+    reading: str
+    table: tuple[str, ...]
     reproducer: str
 
 
@@ -199,5 +202,7 @@ def _diagnosis(diagnosis: Any) -> Diagnosis:
         together=diagnosis.together,
         told_before=diagnosis.told_before,
         evidence=tuple(diagnosis.evidence),
+        reading=diagnosis.reading,
+        table=tuple(diagnosis.table),
         reproducer="\n".join(diagnosis.reproducer),
     )
