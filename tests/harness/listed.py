@@ -16,7 +16,7 @@ class HalfSplit(Variation):
     """rope-half-split-pairs"""
 
     def rotate(self, x: Tensor, positions: Tensor, theta: float, *, inside: bool = False) -> Tensor:
-        angles = torch.cat([self.angles(positions, x.shape[-1], theta)] * 2, -1)
+        angles = torch.cat([self.angles(positions.to(x.dtype), x.shape[-1], theta)] * 2, -1)
         first, second = x.chunk(2, -1)
         return x * angles.cos() + torch.cat([-second, first], -1) * angles.sin()
 

@@ -116,6 +116,28 @@ def test_the_angle_of_each_pair_is_read(broken: type[Variation]) -> None:
     assert len(found.table) == 3
 
 
+class SublayersReversed:
+    """One of the two sublayers takes the layers' weights from the last to the first, the other does not."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix, self.right = prefix, VariationAdapters(Variation())
+
+    def run_transformer_lm(self, num_layers: int, weights: dict[str, Tensor], **rest: Any) -> Tensor:
+        def own(name: str) -> str:
+            _, layer, *inner = name.split(".")
+            return f"layers.{num_layers - 1 - int(layer)}.{'.'.join(inner)}" if inner[0] == self.prefix else name
+
+        given = {name: weights[own(name) if name.startswith("layers.") else name] for name in weights}
+        return self.right.run_transformer_lm(num_layers=num_layers, weights=given, **rest)
+
+
+@pytest.mark.parametrize(("prefix", "what"), [("ffn", "feed-forward sublayer"), ("attn", "attention sublayer")])
+def test_only_what_both_sublayers_do_is_said_of_the_layers(prefix: str, what: str) -> None:
+    found = reading_of(Subject(SublayersReversed(prefix), prefix), "run_transformer_lm")
+    assert found is not None
+    assert found.text == f"the {what}s run in the order 2, 1, 0, must run in the order 0 to 2"
+
+
 def test_nothing_is_read_of_a_subject_that_only_raises_or_gives_no_numbers() -> None:
     class Raises:
         def __getattr__(self, name: str) -> Any:

@@ -63,20 +63,21 @@ class Variation:
     def swiglu(self, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
         return self.linear(self.silu(self.linear(x, w1)) * self.linear(x, w3), w2)
 
-    def angles(self, positions: Tensor, d_head: int, theta: float, dtype: torch.dtype) -> Tensor:
-        exponents = torch.arange(0, d_head, 2, dtype=dtype) / d_head
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        """In the dtype of the positions."""
+        exponents = torch.arange(0, d_head, 2, dtype=positions.dtype) / d_head
         if self.frequencies == "exp of log":
             frequencies = torch.exp(-math.log(theta) * exponents)
         elif self.frequencies == "reciprocal":
             frequencies = 1 / theta**exponents
         else:
             frequencies = theta**-exponents
-        return positions.to(dtype)[..., None] * frequencies
+        return positions[..., None] * frequencies
 
     def rotate(self, x: Tensor, positions: Tensor, theta: float, *, inside: bool = False) -> Tensor:
         """Pairs (2i, 2i + 1) turned. ``inside`` the model their order within the head is nobody's business."""
         wide = at_least_float32(x)
-        angles = self.angles(positions, x.shape[-1], theta, wide)
+        angles = self.angles(positions.to(wide), x.shape[-1], theta)
         if self.rotary == "complex":
             pairs = x.to(wide).unflatten(-1, (-1, 2)).contiguous()
             turned = torch.view_as_complex(pairs) * torch.polar(torch.ones_like(angles), angles)

@@ -195,32 +195,66 @@ def _order(subject: Subject, name: str, tokens: Tensor) -> Reading | None:
 
 
 def read_layer_order(subject: Subject, name: str) -> Reading | None:
-    """Which layer comes when: each layer adds one to a counter, and writes what the counter was into a channel."""
+    """Which layer comes when: each layer adds one to a counter, and writes what the counter was into a channel.
+
+    The counter is kept by the feed-forwards, then by the attentions; only what both say is true of the layers.
+    """
     for layers in (3, 11):
         shape = SHAPE.replace(num_layers=layers)
-        private, counter = shape.d_model - 1, shape.d_model - 2
-        unit, gate = 0.001 * SIZE, float(torch.nn.functional.silu(torch.tensor(10.0)))
-        made = []
-        for layer in range(layers):
-            w1, w2, w3 = torch.zeros(64, 24), torch.zeros(24, 64), torch.zeros(64, 24)
-            root = shape.d_model**0.5
-            w1[:2, private] = 10 / root
-            w3[0, counter], w3[1, private] = 1 / root, 1 / root
-            w2[layer, 0], w2[counter, 1] = SIZE / gate, unit / gate
-            made.append(layer_weights(shape, ffn__w1=w1, ffn__w2=w2, ffn__w3=w3))
-        tokens = torch.zeros(1, 24)
-        tokens[0, private], tokens[0, counter] = SIZE, unit
-        stream = stream_of(subject, name, shape, made, tokens)
-        if stream is None:
+        counted = {
+            "feed-forward": _counted(subject, name, shape, [_counting_feed_forward(shape, n) for n in range(layers)]),
+            "attention": _counted(subject, name, shape, [_counting_attention(shape, n) for n in range(layers)]),
+        }
+        found = {what: None if seen is None else _order_of_layers(*seen, "layer") for what, seen in counted.items()}
+        if found["feed-forward"] == found["attention"]:
+            if found["attention"] is not None:
+                return found["attention"]
             continue
-        counted = (stream[0, :layers] / unit).tolist()
-        found = _order_of_layers(counted, float(stream[0, counter] / unit) - 1)
-        if found is not None:
-            return found
+        for what, seen in counted.items():
+            if seen is not None and found[what] is not None:
+                return _order_of_layers(*seen, f"{what} sublayer")
     return None
 
 
-def _order_of_layers(counted: list[float], ran: float) -> Reading | None:
+PRIVATE, COUNTER = SHAPE.d_model - 1, SHAPE.d_model - 2
+"""The channel that the norm's divisor comes from, and the one that counts."""
+
+UNIT = 0.001 * SIZE
+"""One on the counter: so small that it leaves the norm as it is."""
+
+
+def _counted(
+    subject: Subject, name: str, shape: DecoderShape, made: list[dict[str, Tensor]]
+) -> tuple[list[float], float] | None:
+    """What the counter was when each layer ran, and how often any ran."""
+    token = torch.zeros(1, shape.d_model)  # one token: attention hands its value over
+    token[0, PRIVATE], token[0, COUNTER] = SIZE, UNIT
+    stream = stream_of(subject, name, shape, made, token)
+    if stream is None:
+        return None
+    return (stream[0, : shape.num_layers] / UNIT).tolist(), float(stream[0, COUNTER] / UNIT) - 1
+
+
+def _counting_feed_forward(shape: DecoderShape, layer: int) -> dict[str, Tensor]:
+    root, gate = shape.d_model**0.5, float(torch.nn.functional.silu(torch.tensor(10.0)))
+    w1, w2, w3 = (torch.zeros(size) for size in ((64, 24), (24, 64), (64, 24)))
+    w1[:2, PRIVATE] = 10 / root
+    w3[0, COUNTER], w3[1, PRIVATE] = 1 / root, 1 / root
+    w2[layer, 0], w2[COUNTER, 1] = SIZE / gate, UNIT / gate
+    return layer_weights(shape, ffn__w1=w1, ffn__w2=w2, ffn__w3=w3)
+
+
+def _counting_attention(shape: DecoderShape, layer: int) -> dict[str, Tensor]:
+    """Every head does the same, so that it does not matter which head is where."""
+    root, heads = shape.d_model**0.5, range(0, shape.d_model, shape.d_model // shape.num_heads)
+    values, back = (torch.zeros(shape.d_model, shape.d_model) for _ in range(2))
+    for first in heads:
+        values[first, COUNTER], values[first + 1, PRIVATE] = 1 / root, 1 / root
+        back[layer, first], back[COUNTER, first + 1] = SIZE / len(heads), UNIT / len(heads)
+    return layer_weights(shape, attn__v_proj=values, attn__output_proj=back)
+
+
+def _order_of_layers(counted: list[float], ran: float, what: str) -> Reading | None:
     layers = len(counted)
     if all(abs(count - (layer + 1)) < 0.3 for layer, count in enumerate(counted)) and abs(ran - layers) < 0.3:
         return None
@@ -229,17 +263,17 @@ def _order_of_layers(counted: list[float], ran: float) -> Reading | None:
     absent = [layer for layer, count in enumerate(counted) if count < 0.5]
     if absent:
         used = [layer for layer in range(layers) if layer not in absent]
-        text = f"of {layers} layers, layer {', '.join(map(str, absent))} is never used"
-        twice = f"; {round(ran)} run, with the weights of layer {', '.join(map(str, used))}" if used else ""
+        text = f"of {layers} {what}s, {what} {', '.join(map(str, absent))} is never used"
+        twice = f"; {round(ran)} run, with the weights of {what} {', '.join(map(str, used))}" if used else ""
         return Reading(text + twice, Place.LAYERS)
     ranks = [round(count) for count in counted]
     if sorted(ranks) == list(range(1, layers + 1)):
         order = [ranks.index(rank + 1) for rank in range(layers)]
         return Reading(
-            f"the layers run in the order {', '.join(map(str, order))}, must run in the order 0 to {layers - 1}",
+            f"the {what}s run in the order {', '.join(map(str, order))}, must run in the order 0 to {layers - 1}",
             Place.LAYERS,
         )
-    return Reading(f"of {layers} layers, {number(ran)} layer runs were counted, must be {layers}", Place.LAYERS)
+    return Reading(f"of {layers} {what}s, {number(ran)} {what} runs were counted, must be {layers}", Place.LAYERS)
 
 
 def read_ends(subject: Subject, name: str) -> Reading | None:
