@@ -16,6 +16,7 @@ from transformers import LlamaForCausalLM
 from cs336_harness import cli
 from cs336_harness.checkpoint import judging
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.failures import CannotJudgeError
 
 from .huggingface import llama_config
 
@@ -83,6 +84,7 @@ NORM = "model.norm.weight"
         (lambda tensors: tensors.pop(NORM), "model.norm.weight is missing"),
         (lambda tensors: tensors.update(extra=torch.ones(1)), "extra is left over"),
         (lambda tensors: tensors.update({NORM: torch.ones(5)}), r"has the shape (5,), config.json says (24,)"),
+        (lambda tensors: tensors.update({NORM: torch.ones(24, dtype=torch.int8)}), "holds I8 numbers"),
     ],
 )
 def test_weights_that_are_not_the_config_s_are_named(change: Any, line: str, tmp_path: Path) -> None:
@@ -112,7 +114,10 @@ def test_other_logits_are_a_failure_with_numbers(tmp_path: Path, monkeypatch: py
     ("changes", "line"),
     [
         ({"attention_bias": True}, "biases"),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "scaled positions"),
+        ({"num_attention_heads": None}, "num_attention_heads is missing"),
+        ({"dtype": "float33"}, "dtype is 'float33', which PyTorch does not have"),
+        ({"rope_parameters": "default"}, "rope_parameters"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "scales positions"),
         ({"model_type": "gpt2"}, "gpt2"),
         ({"model_type": "gemma", "hidden_act": "gelu_pytorch_tanh", "head_dim": 4}, "gemma"),
     ],
@@ -141,6 +146,49 @@ def test_a_pickle_is_never_opened(
     assert cs336(monkeypatch, "--huggingface", str(tmp_path)) == 2
     assert "pytorch_model.bin is a pickle, which is never opened" in capsys.readouterr().err
     assert cs336(monkeypatch, "--huggingface", str(tmp_path / "nowhere")) == 2
+    assert "nowhere does not exist; give the folder" in capsys.readouterr().err
+    assert cs336(monkeypatch, "--huggingface", str(tmp_path / "config.json")) == 2
+    assert "config.json is a file; give the folder" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert cs336(monkeypatch, "--huggingface", str(tmp_path / "empty")) == 2
     assert "holds no config.json" in capsys.readouterr().err
     assert cs336(monkeypatch, ".", "--huggingface", str(tmp_path)) == 2
     assert "not both" in capsys.readouterr().err
+
+
+def test_weights_that_are_no_numbers_are_named(tmp_path: Path) -> None:
+    edit(save(tmp_path), lambda tensors: tensors[NORM].fill_(float("nan")))
+    there, logits = judging.judge_checkpoint(tmp_path).findings
+    assert there.passed
+    assert logits.message == "model.norm.weight holds NaN or an infinity"
+
+
+def cut_short(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:2000])
+
+
+def pointer(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+
+
+def index(folder: Path, **placed: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "line"),
+    [
+        (cut_short, "model.safetensors cannot be read as safetensors"),
+        (pointer, "a pointer of Git LFS"),
+        (lambda folder: index(folder, **{NORM: "model-2-of-2.safetensors"}), "names model-2-of-2.safetensors, which"),
+        (lambda folder: index(folder, **{NORM: "config.json"}), "config.json cannot be read as safetensors"),
+    ],
+)
+def test_a_file_that_is_damaged_or_not_there_is_one_line(harm: Any, line: str, tmp_path: Path) -> None:
+    harm(save(tmp_path))
+    with pytest.raises(CannotJudgeError) as caught:
+        judging.judge_checkpoint(tmp_path)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "Llama family" not in str(caught.value)  # nothing is said of the architecture

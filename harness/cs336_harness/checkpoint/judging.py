@@ -82,6 +82,9 @@ def part_of(shape: DecoderShape) -> DecoderShape:
 
 def _compare_logits(folder: Folder, shape: DecoderShape, transformers: Any) -> Finding:
     weights = _canonical(folder, shape)
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            return Finding("checkpoint.logits", False, f"{llama_layer(name)}.weight holds NaN or an infinity")
     draw = torch.Generator().manual_seed(0)
     token_ids = torch.randint(0, shape.vocab_size, (ROWS, min(TIME, shape.context_length)), generator=draw)
 
@@ -116,6 +119,16 @@ def _theirs(
     folder: Folder, shape: DecoderShape, weights: dict[str, Tensor], token_ids: Tensor, transformers: Any
 ) -> Tensor:
     """Logits of transformers' own class for the folder's own config, with nothing changed but what makes it fit."""
+    try:
+        return _computed(folder, shape, weights, token_ids, transformers)
+    except Exception as error:  # whatever transformers makes of a config that it cannot use
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise CannotJudgeError(f"{folder.path}: transformers {transformers.__version__} raised {reason}") from None
+
+
+def _computed(
+    folder: Folder, shape: DecoderShape, weights: dict[str, Tensor], token_ids: Tensor, transformers: Any
+) -> Tensor:
     config = transformers.AutoConfig.from_pretrained(folder.path, local_files_only=True)
     config.num_hidden_layers, config.vocab_size, config.pad_token_id = shape.num_layers, shape.vocab_size, None
     if getattr(config, "layer_types", None):
