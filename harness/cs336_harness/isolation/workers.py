@@ -324,6 +324,8 @@ def _judge_and_exit(job: Job, events: int) -> None:
     try:
         run_job(job, events)
         status = 0
+    except BrokenPipeError:  # who asked was ended, and nobody reads what comes of it
+        pass
     except BaseException:
         traceback.print_exc()
     finally:

@@ -9,10 +9,13 @@ LONGEST = 2000
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """A text without control, surrogate and private characters, and no longer than it may be; lines stay lines."""
+    """A text without control, surrogate and private characters, and no longer than it may be; lines stay lines.
+
+    A tab becomes a space.
+    """
     kept = "".join(
         each if each == "\n" or unicodedata.category(each)[0] != "C" else "\N{REPLACEMENT CHARACTER}"
-        for each in text[: longest + 1]
+        for each in text[: longest + 1].replace("\t", " ")
     )
     return kept if len(kept) <= longest else f"{kept[: longest - 2]} …"
 
