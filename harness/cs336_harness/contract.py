@@ -88,6 +88,12 @@ checks are skipped and nothing else changes."""
 
 ENTRY_POINTS = {**MODEL_ENTRY_POINTS, **ASSEMBLY_ENTRY_POINTS, **INCREMENTAL_ENTRY_POINTS}
 
+WHOLE_ENTRY_POINTS = ("run_transformer_lm", "get_transformer_lm", "get_transformer_lm_weights")
+"""What a whole decoder is called by: it may have these and no component."""
+
+COMPONENTS = tuple(name for name in MODEL_ENTRY_POINTS if name not in WHOLE_ENTRY_POINTS)
+"""The entry points of single components."""
+
 EXTRAS = tuple((point.name, argument) for point in ENTRY_POINTS.values() for argument in point.extra)
 """Each argument that a function may take beside those of the contract."""
 

@@ -304,11 +304,12 @@ def _summarise(judged: Any, terminalreporter: Any) -> None:
             terminalreporter.section(heading, sep="-")
             for line in lines:
                 terminalreporter.write_line(line)
-    if results:
+    standing = progress_lines(results, judged.root) if results else []
+    if standing:
         terminalreporter.section("where you stand", sep="-")
         others = sum("check" not in dict(report.user_properties) for report in _calls(terminalreporter))
         if others:
             what = "all others are about the written answer and the drills"
             terminalreporter.write_line(f"{len(results)} of these tests are the checks of `cs336 check`; {what}")
-        for line in progress_lines(results, judged.root):
+        for line in standing:
             terminalreporter.write_line(line)

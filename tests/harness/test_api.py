@@ -89,6 +89,9 @@ def test_a_wrong_one_says_what_where_and_which() -> None:
     assert first.diagnosis.defects[0].hint
     assert first.diagnosis.confidence in ("certain", "likely")
     assert "run_silu" in first.diagnosis.reproducer
+    assert "adapters" not in first.diagnosis.reproducer  # they are defined here, and in no file
+    assert "see it for yourself, where your functions are defined:" in str(verdict)
+    exec(first.diagnosis.reproducer, functions(RIGHT + GELU))
     assert {result.blocked_by for result in verdict.of("blocked")} == {"components.silu"}
     assert verdict.summary in repr(verdict)
     assert judge(functions(RIGHT + GELU), checks=IDS, diagnose=False).failures[0].diagnosis is None
@@ -102,10 +105,18 @@ def test_what_is_not_defined_is_skipped_and_stops_nothing() -> None:
     def get_transformer_lm(**sizes: Any) -> torch.nn.Module:
         raise ValueError("too small")
 
-    verdict = judge({"get_transformer_lm": get_transformer_lm}, checks="components")
+    decoder = {"get_transformer_lm": get_transformer_lm, "get_transformer_lm_weights": dict}
+    verdict = judge(decoder, checks="components or model_builds", diagnose=False)
     assert verdict.of("blank") == ()
-    assert {result.outcome for result in verdict} == {"skipped"}
-    assert verdict
+    assert {result.outcome for result in verdict if result.id.startswith("components")} == {"skipped"}
+    assert "required checks failed" in verdict.summary
+    assert "a whole decoder: its components are not defined and not asked" in str(verdict)
+
+
+def test_a_verdict_on_nothing_is_no_verdict() -> None:
+    for call in (judge, check_decoder):
+        with pytest.raises(CannotJudgeError, match="none of the checks that were asked can run: run_rope is not"):
+            call(functions(), checks="components.rope")
 
 
 def test_a_failed_verdict_raises_its_report() -> None:

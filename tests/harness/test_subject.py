@@ -75,6 +75,21 @@ def test_absent_blank_and_filled_are_told_apart_without_a_call() -> None:
         silu(blank).invoke("run_rope")
 
 
+def test_what_a_written_function_does_not_support_is_a_failure_not_a_blank() -> None:
+    def no_empty_batch(in_features: torch.Tensor) -> torch.Tensor:
+        if in_features.numel():
+            raise NotImplementedError("only empty batches so far")
+        return in_features
+
+    def todo(in_features: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("to do")
+
+    with pytest.raises(CheckFailure, match="run_silu raised NotImplementedError: only empty batches so far"):
+        call(no_empty_batch)
+    with pytest.raises(BlankEntryPoint):
+        call(lambda in_features: todo(in_features))
+
+
 def test_not_implemented_inside_pytorch_is_a_failure_not_a_blank() -> None:
     with pytest.raises(CheckFailure, match="run_silu raised NotImplementedError"):
         call(lambda x: torch.empty(2, device="meta").cpu())

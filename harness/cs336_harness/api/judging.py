@@ -8,7 +8,7 @@ from typing import Any
 from cs336_harness.api.verdicts import Verdict
 from cs336_harness.subject.guest import Guest
 from cs336_harness.subject.setting import Setting
-from cs336_harness.verdict.suite import Suite, select
+from cs336_harness.verdict.suite import Suite, blockers, require_any_ran, select
 
 
 def judge(
@@ -41,7 +41,7 @@ def judge(
 
     Raises:
         CannotJudgeError: nothing can be judged (no such file, an import error, no check of that name, no such device
-            here), in one line.
+            here, none of the checks can run), in one line.
     """
     chosen = select(checks)
     setting = Setting(device, dtype, compile, backend)
@@ -49,7 +49,9 @@ def judge(
         started = time.perf_counter()
         suite = Suite(guest, diagnose=diagnose, timeout=timeout)
         results = tuple(suite.run(chosen))
-        return Verdict(guest.name, results, time.perf_counter() - started, guest.root, setting)
+        require_any_ran(results)
+        blocking = blockers(results, {result.check.id: result for result in suite.results()})
+        return Verdict(guest.name, results, time.perf_counter() - started, guest.root, setting, blocking)
 
 
 def check_decoder(subject: Any = None, *, checks: str | None = None, diagnose: bool = True, **setting: Any) -> None:

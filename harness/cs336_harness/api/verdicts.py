@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,14 @@ class Verdict:
         seconds: float,
         root: Path | None = None,
         setting: Setting = USUAL,
+        blockers: Sequence[Result] = (),
     ) -> None:
         self.subject = subject
         self.setting = str(setting)
         self.seconds = seconds
         self.results = tuple(check_result(result) for result in results)
         self._results = results
+        self._blockers = blockers
         self._root = root
         self._standing = setting.usual
 
@@ -163,7 +165,14 @@ class Verdict:
 
         written = io.StringIO()
         console = Console(file=written, width=WIDTH, color_system=None)
-        print_report(console, self._results, self.seconds, root=self._root, standing=self._standing)
+        print_report(
+            console,
+            self._results,
+            self.seconds,
+            root=self._root,
+            blockers=self._blockers,
+            standing=self._standing,
+        )
         return f"{self.subject}\n{written.getvalue().rstrip()}"
 
     def _repr_html_(self) -> str:

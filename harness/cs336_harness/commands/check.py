@@ -73,7 +73,7 @@ def check(
     from cs336_harness.subject.locating import repository_here
     from cs336_harness.subject.setting import USUAL, Setting
     from cs336_harness.verdict import report
-    from cs336_harness.verdict.suite import select
+    from cs336_harness.verdict.suite import require_any_ran, select
 
     if hint and not diagnosis:
         raise CannotJudgeError("--hint says more on each named mistake, and --no-diagnosis names none: leave one out")
@@ -129,6 +129,7 @@ def check(
                 status.update(f"{len(trial.results) + 1} of {len(checks)}  {trial.running}")
         seconds = time.perf_counter() - started
         results, not_run, blockers = trial.results, trial.not_run, trial.blockers
+        require_any_ran(results)
         wrong = bool(not_run) or any(result.stops_exit_zero for result in results)
         mine = isinstance(trial, Trial) and setting.usual  # drills are run as one's own code
         closing = drills.lines(trial.root, trial.drills) if mine and keyword is None and not wrong else []
@@ -164,6 +165,7 @@ def check(
         console.print(hidden, markup=False, highlight=False, style="dim")
     skipped = strict and any(
         result.outcome == "skipped"
+        and not result.unasked
         and not result.check.advisory
         and result.check.task not in OPTIONAL_TASKS
         and result.check.not_asked(setting) is None

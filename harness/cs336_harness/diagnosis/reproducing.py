@@ -49,7 +49,8 @@ def told(probe: Probe, experiment: Experiment) -> list[str]:
     """An experiment as lines to paste, ending with what a correct decoder gives and what this one gives."""
     seen, right = probe.see(experiment), expected_of(experiment)
     entry_points = entry_points_of(experiment.code)
-    lines = ["import torch", f"from {_module(probe)} import {', '.join(entry_points)}", "", *experiment.code[:-1]]
+    imported = [f"from {_module(probe)} import {', '.join(entry_points)}"] if probe.subject.importable else []
+    lines = ["import torch", *imported, "", *experiment.code[:-1]]
     shown = experiment.code[-1]
     if "(" in shown and experiment.code[-1].endswith(")") and seen.value is not None:
         lines.append(f"out = {shown}")

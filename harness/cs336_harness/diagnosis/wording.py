@@ -86,12 +86,13 @@ class Diagnosis:
         return lines
 
     def _code(self) -> list[str]:
-        """The lines to paste, and the folder from which Python finds the module that they import."""
+        """The lines to paste, and where: in the folder in which Python finds what they import, or in a notebook."""
         if not self.reproducer:
             return []
-        imports = next((line.split()[1] for line in self.reproducer if line.startswith("from ")), "adapters")
-        file = f"{imports.replace('.', '/')}.py"
-        return [f"see it for yourself, in the folder that holds {file}:", *(f"    {line}" for line in self.reproducer)]
+        imports = next((line.split()[1] for line in self.reproducer if line.startswith("from ")), None)
+        file = "" if imports is None else f"{imports.replace('.', '/')}.py"
+        place = f"in the folder that holds {file}" if file else "where your functions are defined"
+        return [f"see it for yourself, {place}:", *(f"    {line}" for line in self.reproducer)]
 
     def to_json(self) -> dict[str, Any]:
         """The shape of docs/DESIGN.md, "Outcomes and exit status", and what else is known."""

@@ -107,7 +107,7 @@ def _asked(
     subject: RemoteSubject, job: Job, checks: Sequence[Check], results: dict[str, Result], until: float
 ) -> tuple[State, str | None]:
     # The wire keeps the time: a limit of our own could not end what runs elsewhere.
-    suite = Suite(subject, diagnose=job.diagnose)
+    suite = Suite(subject, diagnose=job.diagnose, components_asked=True)
     for item in checks:
         if time.monotonic() > until:
             return "timed out", f"it was not done after {job.all_seconds:g} s"

@@ -86,6 +86,7 @@ def wire(result: Result) -> Event:
         **result.to_json(),
         "error_in_noise": result.error_in_noise,
         "states": result.states,
+        "whole_decoder": result.whole_decoder,
         "influence": None if influence is None else influence.to_json(),
     }
 
@@ -110,6 +111,7 @@ def result_of(event: Event) -> Result:
         failure=failure,
         diagnosis=_diagnosis_of(event["diagnosis"]) if event["diagnosis"] else None,
         states=event["states"],
+        whole_decoder=event["whole_decoder"],
     )
 
 

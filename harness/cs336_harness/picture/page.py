@@ -23,6 +23,7 @@ from cs336_harness.picture.charts import charts_of
 from cs336_harness.picture.parts import WORDS, Judged, located, states
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.verdict.report import MARKS, verdict_sentence
+from cs336_harness.verdict.suite import WHOLE_DECODER
 
 MADE_BY = '<meta name="generator" content="cs336">'
 """Stands in the head of every page, so that a file of somebody else's is not overwritten."""
@@ -143,7 +144,7 @@ def framed(data: Mapping[str, Any]) -> str:
 
 def content(data: Mapping[str, Any]) -> str:
     """What changes from one verdict to the next: all of the page but its head."""
-    checks: Sequence[Judged] = data.get("checks", ())
+    checks = _asked(data)
     failures = failures_of(checks)
     first = failures[0].judged if failures else None
     return (
@@ -165,6 +166,11 @@ def content(data: Mapping[str, Any]) -> str:
     )
 
 
+def _asked(data: Mapping[str, Any]) -> Sequence[Judged]:
+    """The checks, without those that nobody asks of a whole decoder: what is drawn of them reads "not asked"."""
+    return [check for check in data.get("checks", ()) if check.get("message") != WHOLE_DECODER]
+
+
 def _required(checks: Sequence[Judged]) -> Counter[str]:
     known = all_checks()
     return Counter(c["outcome"] for c in checks if c["id"] not in known or not known[c["id"]].advisory)
@@ -182,11 +188,12 @@ def sentence(data: Mapping[str, Any]) -> str:
     """What was shown, in one line, and never more than was run."""
     if "error" in data:
         return "Nothing could be judged"
-    if not data["checks"]:
+    checks = _asked(data)
+    if not checks:
         return "No check has run"
-    counts = _required(data["checks"])
+    counts = _required(checks)
     said = verdict_sentence(counts)
-    if set(counts) == {"passed"} and len(data["checks"]) < len(all_checks()):
+    if set(counts) == {"passed"} and len(checks) < len(all_checks()):
         said = "all required checks that were asked passed"
     return said[0].upper() + said[1:]
 

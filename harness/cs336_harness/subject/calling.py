@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from cs336_harness.contract import ENTRY_POINTS, MODEL_ENTRY_POINTS
+from cs336_harness.contract import COMPONENTS, ENTRY_POINTS, MODEL_ENTRY_POINTS, WHOLE_ENTRY_POINTS
 from cs336_harness.places import is_own_file
 from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence, WrongShape
 from cs336_harness.subject.setting import USUAL, Setting
@@ -137,7 +137,7 @@ class Subject:
     ``module`` is anything with the entry points as attributes: an imported ``adapters.py`` or an object. ``name`` is
     what messages call it; ``root`` is the directory that its files live under and that calls run in (None for an
     object). ``output`` is what becomes of its prints, ``clock`` counts the time that its own code takes, ``setting`` is
-    what it runs on.
+    what it runs on. ``importable`` says whether there is a file, here or at the learner's, to import it from.
     """
 
     def __init__(
@@ -149,8 +149,11 @@ class Subject:
         output: Output | None = None,
         clock: Clock | None = None,
         setting: Setting = USUAL,
+        *,
+        importable: bool = True,
     ) -> None:
         self.module = module
+        self.importable = importable
         self.name = name
         self.root = root
         self.path = path
@@ -169,6 +172,11 @@ class Subject:
         """Whether the module defines the entry point, filled in or blank."""
         return callable(getattr(self.module, entry_point, None))
 
+    @property
+    def is_whole_decoder(self) -> bool:
+        """Whether it defines the whole model and not one component."""
+        return any(map(self.has, WHOLE_ENTRY_POINTS)) and not any(map(self.has, COMPONENTS))
+
     def takes(self, entry_point: str, argument: str) -> bool:
         """Whether the function names this argument; ``**kwargs`` promises nothing. Calls nothing."""
         try:
@@ -185,10 +193,7 @@ class Subject:
             code = getattr(inspect.unwrap(getattr(self.module, entry_point)), "__code__", None)
         except ValueError:  # it wraps itself
             return "filled"
-        if code is None:
-            return "filled"
-        loads_nothing_else = set(code.co_names) <= {"NotImplementedError"}
-        return "blank" if "NotImplementedError" in code.co_names and loads_nothing_else else "filled"
+        return "blank" if code is not None and _is_blank(code) else "filled"
 
     @contextlib.contextmanager
     def usually(self) -> Generator[None, None, None]:
@@ -358,9 +363,15 @@ class Subject:
         return frames if self.root is None else own_frames(frames, self.root)
 
     def _raised_by_subject(self, error: BaseException) -> bool:
-        """Whether a ``raise`` in the subject's files is the source; PyTorch's own C++ errors leave no frame behind."""
+        """Whether a ``raise`` in the subject's files is the source; PyTorch's own C++ errors leave no frame behind.
+
+        One with a reason, among other code, says what is not supported, and not that nothing is written yet.
+        """
         frames, own = traceback.extract_tb(error.__traceback__), self.own_frames(error)
-        return bool(own) and own[-1] == frames[-1] and (frames[-1].line or "").startswith("raise")
+        if not own or own[-1] != frames[-1] or not (frames[-1].line or "").startswith("raise"):
+            return False
+        *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+        return not error.args or _is_blank(innermost.f_code)
 
     def _failure(self, what: str, error: BaseException, evidence: Evidence) -> CheckFailure:
         text = textwrap.shorten(self._text_of(error, what, evidence), MESSAGE_WIDTH, placeholder=" …")
@@ -401,6 +412,11 @@ class Subject:
 @functools.lru_cache(maxsize=1024)
 def _compiled(name: str, code: tuple[str, ...]) -> tuple[CodeType, CodeType]:
     return compile("\n".join(code[:-1]), name, "exec"), compile(code[-1], name, "eval")
+
+
+def _is_blank(code: CodeType) -> bool:
+    """Whether a function only raises ``NotImplementedError``."""
+    return set(code.co_names) == {"NotImplementedError"}
 
 
 def _dtype(tensor: Tensor) -> str:

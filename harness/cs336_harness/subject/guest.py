@@ -106,6 +106,6 @@ def subject_of_object(given: Any, output: Output | None = None) -> Subject:
         also = "; docs/GLUE.md shows how to put a model behind them" if isinstance(given, torch.nn.Module) else ""
         raise CannotJudgeError(f"{name} has none of the entry points (run_linear, run_rmsnorm, …){also}")
     if file is None:
-        return Subject(entry_points, name, output=output)
+        return Subject(entry_points, name, output=output, importable=False)
     path = Path(file).resolve()
     return Subject(given, name, root=root_of(path), path=path, output=output)

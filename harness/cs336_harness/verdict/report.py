@@ -19,7 +19,7 @@ from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS
 from cs336_harness.subject.failures import BlankEntryPoint, CannotJudgeError
 from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.verdict.progress import progress_lines
-from cs336_harness.verdict.suite import OUTCOMES, Result, summary
+from cs336_harness.verdict.suite import OUTCOMES, WHOLE_DECODER, Result, summary
 
 MARKS = {"passed": "✓", "failed": "✗", "blank": "○", "blocked": "·", "skipped": "-", "advisory": "!"}
 STYLES = {
@@ -94,6 +94,8 @@ def print_report(
     ``root`` is where the subject's written answer is looked for; ``missing`` says which checks have no result, and why;
     ``standing`` whether it ends with where the learner stands.
     """
+    if any(result.whole_decoder for result in results):
+        console.print(Text(WHOLE_DECODER, "dim"))
     console.print(_task_table(results), crop=False)
     if verbose:
         console.print(_check_table(results))
@@ -131,8 +133,9 @@ def counts_line(results: Sequence[Result]) -> Text:
 
 
 def _counted(results: Sequence[Result]) -> dict[str, int]:
-    """How many came out each way; an advisory that is blocked is none of those that must pass, and is not counted."""
-    return summary(result for result in results if not (result.check.advisory and result.outcome == "blocked"))
+    """How many came out each way, but for an advisory that is blocked, which need not pass, and what is not asked."""
+    told = (result for result in results if not (result.check.advisory and result.outcome == "blocked"))
+    return summary(result for result in told if not result.unasked)
 
 
 def _task_table(results: Sequence[Result]) -> Table:
@@ -141,7 +144,7 @@ def _task_table(results: Sequence[Result]) -> Table:
     table.add_column("handout", justify="right")
     table.add_column("checks")
     for task, section in TASKS.items():
-        own = [result for result in results if result.check.task == task]
+        own = [result for result in results if result.check.task == task and not result.unasked]
         if own:
             table.add_row(task, section, counts_line(own))
     return table
@@ -150,6 +153,8 @@ def _task_table(results: Sequence[Result]) -> Table:
 def _check_table(results: Sequence[Result]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False)
     for result in results:
+        if result.unasked:
+            continue
         mark = Text(MARKS[result.outcome], STYLES[result.outcome])
         table.add_row(mark, Text(result.check.id), Text(f"{1000 * result.seconds:.0f} ms", "dim"))
     return Padding(table, (1, 0, 0, 0))
@@ -240,7 +245,7 @@ def blank_lines(results: Sequence[Result]) -> list[str]:
 def _print_skipped(console: Console, results: Sequence[Result]) -> None:
     reasons: dict[str, int] = {}
     for result in results:
-        if result.outcome == "skipped":
+        if result.outcome == "skipped" and not result.unasked:
             reasons[result.message] = reasons.get(result.message, 0) + 1
     if reasons:
         console.print(Text("\nskipped", STYLES["skipped"]))
@@ -284,6 +289,8 @@ def verdict_sentence(counts: Mapping[str, int]) -> str:
         )
     if counts["blank"]:
         return f"{counts['blank']} of {required} required checks wait for blank entry points"
+    if not counts["passed"]:
+        return "no required check ran"
     if counts["skipped"]:
         return "every required check that could run passed"
     return "all required checks passed"
@@ -291,4 +298,4 @@ def verdict_sentence(counts: Mapping[str, int]) -> str:
 
 def _unasked(result: Result) -> bool:
     """Whether a check was skipped that nobody has to have."""
-    return result.outcome == "skipped" and result.check.task in OPTIONAL_TASKS
+    return result.unasked or (result.outcome == "skipped" and result.check.task in OPTIONAL_TASKS)

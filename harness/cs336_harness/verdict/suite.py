@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from cs336_harness.checks import Check, all_checks
 from cs336_harness.checks.registry import asked_first, names_of_checks, nearest, plain_check
+from cs336_harness.contract import WHOLE_ENTRY_POINTS
 from cs336_harness.reference.precision import judged_in
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.environment_faults import environment_fault, is_own_name
@@ -37,6 +38,8 @@ OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "blank", "blocked", "skippe
 on. ``skipped``: the module does not define an entry point that it needs. ``advisory``: it fails and may.
 """
 
+WHOLE_DECODER = "a whole decoder: its components are not defined and not asked"
+"""Why a check is skipped that needs more than a file without a single component has to have."""
 
 DIAGNOSIS_SECONDS = 60.0
 """Seconds of processor time for all diagnoses of a subject together, where there is a limit at all."""
@@ -58,6 +61,13 @@ class Result:
     """Each entry point that the check needs: ``absent``, ``blank`` or ``filled``."""
     unanswered: tuple[str, ...] = ()
     """The entry points of which none of its calls gave anything to judge; see :meth:`Subject.unanswered`."""
+    whole_decoder: bool = False
+    """Whether the subject is judged as a whole decoder, of which no component is asked."""
+
+    @property
+    def unasked(self) -> bool:
+        """Whether it was skipped because nobody asks that of a whole decoder."""
+        return self.outcome == "skipped" and self.message == WHOLE_DECODER
 
     @property
     def stops_exit_zero(self) -> bool:
@@ -93,7 +103,8 @@ class Suite:
     subject itself computes for more than ``timeout`` seconds fails, and whatever needs the same entry point waits for
     it. ``settled`` are results that are known already; ``lost`` the entry points that are not to be called again, each
     with the check that found out and what it does. ``passed_elsewhere`` says of a check that another process saw it
-    pass on the same subject; it is not run then.
+    pass on the same subject; it is not run then. ``components_asked`` says that a subject without a single component
+    lacks them, and is no whole decoder.
     """
 
     def __init__(
@@ -107,6 +118,7 @@ class Suite:
         settled: Iterable[Result] = (),
         lost: Mapping[str, tuple[str, str]] | None = None,
         passed_elsewhere: Callable[[Check], bool] | None = None,
+        components_asked: bool = False,
     ) -> None:
         self.subject = subject
         self.diagnose = diagnose
@@ -118,6 +130,7 @@ class Suite:
         self._lost = dict(lost or {})
         self._results = {result.check.id: result for result in settled}
         self._unable: str | None = None
+        self._whole = subject.is_whole_decoder and not components_asked
         self._under_way: set[str] = set()
         self._behind: dict[str, list[str]] = {}
 
@@ -134,7 +147,7 @@ class Suite:
         """What becomes of the check. The checks it builds on are run first, but only if it fails."""
         known = self._results.get(check.id)
         if known is None and not self._lost.keys() & set(check.needs) and self._passed_elsewhere(check):
-            known = self._results[check.id] = Result(check, "passed")
+            known = self._results[check.id] = Result(check, "passed", whole_decoder=self._whole)
         if known is None:
             self._under_way.add(check.id)
             try:
@@ -187,7 +200,7 @@ class Suite:
         states = {name: self.subject.state(name) for name in check.needs}
         self.subject.forget_answers()
         result = self._attempt(check, states)
-        result.states = states
+        result.states, result.whole_decoder = states, self._whole
         result.unanswered = self.subject.unanswered
         result.seconds = time.perf_counter() - started
         return result
@@ -266,9 +279,10 @@ class Suite:
         why = check.not_asked(self.subject.setting)
         if why is not None:
             return Result(check, "skipped", message=why)
-        for name, state in states.items():
-            if state == "absent":
-                return Result(check, "skipped", message=str(AbsentEntryPoint(name, self.subject.short_name)))
+        absent = [name for name, state in states.items() if state == "absent"]
+        if absent:  # of a whole decoder first what nobody asks of it: to define the other would not be enough
+            absent.sort(key=lambda name: self._whole and name in WHOLE_ENTRY_POINTS)
+            return self._skipped(check, AbsentEntryPoint(absent[0], self.subject.short_name))
         for name, state in states.items():
             if state == "blank":
                 return Result(check, "blank", message=str(BlankEntryPoint(name)))
@@ -283,7 +297,7 @@ class Suite:
         except TimeUp as up:
             return self._did_not_end(check, up)
         except AbsentEntryPoint as absent:
-            return Result(check, "skipped", message=str(absent))
+            return self._skipped(check, absent)
         except BlankEntryPoint as blank:
             states[blank.entry_point] = "blank"
             return Result(check, "blank", message=str(blank))
@@ -294,6 +308,10 @@ class Suite:
             raise
         except Exception as error:
             return self._our_own_fault(check, error)
+
+    def _skipped(self, check: Check, absent: AbsentEntryPoint) -> Result:
+        unasked = self._whole and absent.entry_point not in WHOLE_ENTRY_POINTS
+        return Result(check, "skipped", message=WHOLE_DECODER if unasked else str(absent))
 
     def _did_not_end(self, check: Check, up: TimeUp) -> Result:
         if up.entry_point is not None and not check.advisory:  # it is not called again; an advisory stops nothing
@@ -475,6 +493,15 @@ def blockers(asked: Iterable[Result], known: Mapping[str, Result]) -> list[Resul
     required = [result for result in asked if not result.check.advisory]
     blocking = dict.fromkeys(result.blocked_by for result in required if result.blocked_by is not None)
     return [known[name] for name in blocking if name not in own and name in known]
+
+
+def require_any_ran(results: Sequence[Result]) -> None:
+    """:class:`CannotJudgeError` where every check was skipped: a verdict on nothing would read as a good one."""
+    if results and all(result.outcome == "skipped" for result in results):
+        lacks = [*dict.fromkeys(need for r in results for need, state in r.states.items() if state == "absent")]
+        others = f" and {len(lacks) - 1} more are" if len(lacks) > 1 else " is"
+        reason = f"{lacks[0]}{others} not defined" if lacks else results[0].message
+        raise CannotJudgeError(f"none of the checks that were asked can run: {reason}")
 
 
 def summary(results: Iterable[Result]) -> dict[str, int]:

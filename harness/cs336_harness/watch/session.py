@@ -32,7 +32,7 @@ MEANINGS = {
     "failed": "failed",
     "blank": "blank",
     "blocked": "waits for a failed one",
-    "skipped": "undefined",
+    "skipped": "not defined",
     "advisory": "advisory",
 }
 
@@ -212,7 +212,8 @@ class Session:
         if self._in_full:
             print_report(self._console, results, seconds, root=self._root)
         else:
-            ran = "1 check" if len(results) == 1 else f"{len(results)} checks"
+            asked = sum(not result.unasked for result in results)
+            ran = "1 check" if asked == 1 else f"{asked} checks"
             done = Text.assemble("\ndone: ", counts_line(results), (f"{ran} in {seconds:.1f} s", "dim"))
             self._console.print(done)
             lines = progress_lines(results, self._root)
