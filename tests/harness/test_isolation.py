@@ -18,6 +18,7 @@ from cs336_harness.isolation.job import Job, result_of, wire
 from cs336_harness.isolation.judge import Mark
 from cs336_harness.isolation.trial import Bench, Trial, judge_drills
 from cs336_harness.isolation.workers import CAN_FORK
+from cs336_harness.subject.environment_faults import environment_fault
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.verdict.suite import Result
 
@@ -124,11 +125,12 @@ def test_what_a_subject_leaves_behind_holds_nothing_up(tmp_path: Path) -> None:
 
 def test_a_pipe_in_the_repository_is_never_opened(tmp_path: Path) -> None:
     path = adapters(tmp_path, "return torch.softmax(in_features, dim)")
-    for name in ("pyproject.toml", "WRITEUP.md", "layers.py", "drills"):
+    for name in ("pyproject.toml", "uv.lock", "WRITEUP.md", "layers.py", "drills"):
         os.mkfifo(tmp_path / name)
     assert {result.outcome for result in judged(path, timeout=20).values()} == {"passed"}
     with pytest.raises(CannotJudgeError, match="is neither a file nor a folder"):
         judged(tmp_path / "layers.py")
+    assert environment_fault(RuntimeError("torch.gone has been removed since version 2.0"), tmp_path, "it") is not None
 
 
 def test_the_time_of_the_whole_run_is_limited_and_what_has_no_result_is_known(tmp_path: Path) -> None:

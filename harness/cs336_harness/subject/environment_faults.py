@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from cs336_harness.subject.locating import NOT_SEARCHED, SEARCH_DEPTH, children_of, folders_of
+from cs336_harness.subject.locating import NOT_SEARCHED, SEARCH_DEPTH, children_of, folders_of, text_of_file
 from cs336_harness.subject.own_modules import file_read_by_an_import, missing_own_module
 
 OWN_PACKAGE = "cs336_basics"
@@ -152,7 +152,7 @@ def project_of(root: Path) -> dict[str, object]:
     """The table ``project`` of a subject's ``pyproject.toml``, which lies above a folder ``src``; empty without one."""
     settings = (root.parent if root.name == "src" else root) / "pyproject.toml"
     with contextlib.suppress(OSError, ValueError):  # no such file, not to be read, no text, no TOML
-        project = tomllib.loads(settings.read_text(encoding="utf-8")).get("project")
+        project = tomllib.loads(text_of_file(settings)).get("project")
         return project if isinstance(project, dict) else {}
     return {}
 
@@ -195,9 +195,8 @@ def _installed(library: str) -> str | None:
 
 def _locked(library: str, root: Path) -> str | None:
     """The version in the subject's own ``uv.lock``."""
-    with contextlib.suppress(OSError, ValueError):
-        lock = (root / "uv.lock").read_text(encoding="utf-8")
-        found = re.search(rf'^name = "{re.escape(library)}"\nversion = "([^"]+)"', lock, re.M)
+    with contextlib.suppress(OSError):
+        found = re.search(rf'^name = "{re.escape(library)}"\nversion = "([^"]+)"', text_of_file(root / "uv.lock"), re.M)
         return found[1] if found else None
     return None
 

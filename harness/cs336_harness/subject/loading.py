@@ -33,7 +33,15 @@ from cs336_harness.subject.environment_faults import (
     project_of,
 )
 from cs336_harness.subject.failures import CannotJudgeError
-from cs336_harness.subject.locating import children_of, folders_of, is_file, locate, repository_here, root_of
+from cs336_harness.subject.locating import (
+    children_of,
+    folders_of,
+    is_file,
+    locate,
+    repository_here,
+    root_of,
+    text_of_file,
+)
 from cs336_harness.subject.own_modules import missing_own_module
 from cs336_harness.subject.time_limit import Clock, TimeUp, did_not_end
 
@@ -266,9 +274,7 @@ def _execute(file: Path, module_name: str) -> ModuleType:
 
 
 def _imports_relatively(file: Path) -> bool:
-    return any(
-        line.lstrip().startswith("from .") for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
-    )
+    return any(line.lstrip().startswith("from .") for line in text_of_file(file).splitlines())
 
 
 def _make_package(name: str, folder: Path) -> None:

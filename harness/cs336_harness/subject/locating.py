@@ -129,3 +129,14 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def text_of_file(path: Path) -> str:
+    """The text of a subject's file, whatever is no UTF-8 replaced.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file: a pipe would be waited for without end.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no file")
+    return path.read_text(encoding="utf-8", errors="replace")
