@@ -14,6 +14,8 @@ from cs336_harness.picture.plots import write_influence_plot
 from cs336_harness.reference.influence import LEAK, MISSING, InfluenceMap
 from cs336_harness.reference.interventions import FLOW_SHAPE, TWIN_CHANNEL, base_ids, flow_weights, influence, twins
 from cs336_harness.reference.oracle import LayerWeights
+from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.subject.calling import Subject
 from cs336_harness.verdict.suite import Suite
 
 
@@ -199,9 +201,16 @@ VIOLATORS: list[tuple[str, type[Vectorised]]] = [
 
 @pytest.mark.parametrize(("name", "oracle"), VIOLATORS, ids=[oracle.__name__ for _, oracle in VIOLATORS])
 def test_a_broken_subject_fails_this_check_first(name: str, oracle: type[Vectorised]) -> None:
-    result = result_of(f"information_flow.{name}", subject_of(oracle))
+    result = result_of(f"information_flow.{name}", broken_as_a_whole(oracle))
     assert result.outcome == "failed", (result.outcome, result.blocked_by)
     assert "a correct decoder" in result.message
+
+
+def broken_as_a_whole(oracle: type[Vectorised]) -> Subject:
+    """The broken model among right components, which know of no token ids."""
+    right = OracleAdapters(Vectorised, torch.float32)
+    components = ("run_multihead_self_attention", "run_multihead_self_attention_with_rope", "run_transformer_block")
+    return replaced(subject_of(oracle), **{name: getattr(right, name) for name in components})
 
 
 def test_every_check_of_leaks_and_arrivals_has_a_violator() -> None:
