@@ -512,7 +512,9 @@ def _held(given: Any, known: Mapping[str, Any]) -> Held | None:
 def _(subject: RemoteSubject, shape: DecoderShape, device: str | None) -> BuiltModel:
     request = {"shape": dataclasses.asdict(shape), "device": device}
     evidence = Evidence(entry_point=ASSEMBLY[0], arguments=shape.model_arguments())
+    subject.note_answer(ASSEMBLY[0], False)
     answer = subject.answer("build", evidence, what=ASSEMBLY[0], request=request)
+    subject.note_answer(ASSEMBLY[0], True)
     if type(answer) is not int:
         subject.wire.lose("it builds with what is no answer")
     return RemoteModel(subject, shape, answer)
