@@ -111,7 +111,7 @@ def result_of(event: Event) -> Result:
         failure=failure,
         diagnosis=_diagnosis_of(event["diagnosis"]) if event["diagnosis"] else None,
         states=event["states"],
-        whole_decoder=event["whole_decoder"],
+        whole_decoder=event.get("whole_decoder", False),
     )
 
 
