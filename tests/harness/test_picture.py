@@ -240,7 +240,7 @@ def test_a_right_decoder_is_said_to_be_right() -> None:
         ([], "No check has run"),
         (["passed"], "All required checks that were asked passed"),
         (["passed", "blank"], "1 of 2 required checks wait for blank entry points"),
-        (["failed", "blocked"], "1 of 2 required checks failed, 1 more are blocked by them"),
+        (["failed", "blocked"], "1 of 2 required checks failed, 1 more is blocked by it"),
     ],
 )
 def test_no_more_is_said_than_was_run(outcomes: list[str], said: str) -> None:

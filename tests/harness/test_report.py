@@ -63,7 +63,7 @@ def test_what_blocks_advisory_checks_alone_is_not_shown() -> None:
 def test_what_is_blocked_has_one_count() -> None:
     advisory = next(check.id for check in all_checks().values() if check.advisory)
     text = told(FAILED, BLOCKED, result(advisory, "blocked", blocked_by="components.silu"))
-    assert "1 of 2 required checks failed, 1 more are blocked by them" in text
+    assert "1 of 2 required checks failed, 1 more is blocked by it" in text
     assert "1 more check is blocked by this one" in text
     assert "· 1 blocked" in text
 

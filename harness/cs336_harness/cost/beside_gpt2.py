@@ -12,9 +12,6 @@ from cs336_harness.cost.tables import ReportTable
 from cs336_harness.cost.tally import Tally
 from cs336_harness.cost.units import grouped
 
-OTHERS = ("gpt2",)
-"""What a decoder can be compared with."""
-
 _WHY = {
     "token_embeddings": "VD in both",
     "positions": "PD learned rows; rotations have no parameters",

@@ -285,7 +285,9 @@ def verdict_sentence(counts: Mapping[str, int]) -> str:
         return f"{counts['blocked']} of {required} required checks are blocked by one that fails and was not asked for"
     if counts["failed"]:
         return f"{counts['failed']} of {required} required checks failed" + (
-            f", {counts['blocked']} more are blocked by them" if counts["blocked"] else ""
+            f", {_are(counts['blocked'])} blocked by {'it' if counts['failed'] == 1 else 'them'}"
+            if counts["blocked"]
+            else ""
         )
     if counts["blank"]:
         return f"{counts['blank']} of {required} required checks wait for blank entry points"
@@ -294,6 +296,10 @@ def verdict_sentence(counts: Mapping[str, int]) -> str:
     if counts["skipped"]:
         return "every required check that could run passed"
     return "all required checks passed"
+
+
+def _are(more: int) -> str:
+    return "1 more is" if more == 1 else f"{more} more are"
 
 
 def _unasked(result: Result) -> bool:
