@@ -3,12 +3,16 @@
 import itertools
 import random
 import re
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from cs336_harness.checks import all_checks
+from cs336_harness.commands import defects as commands
 from cs336_harness.defects import (
     Defect,
     OracleDefect,
@@ -23,7 +27,7 @@ from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.oracle_adapters import OracleAdapters
 from cs336_harness.subject.failures import CheckFailure
 from cs336_harness.verdict import defects_pages
-from cs336_harness.verdict.audit import Audited, audit, row_of
+from cs336_harness.verdict.audit import Audited, Row, audit, row_of
 from cs336_harness.verdict.suite import Suite
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -114,6 +118,23 @@ def test_the_pages_say_what_the_dictionary_says(page: str) -> None:
 def test_nearly_every_known_mistake_is_told_once() -> None:
     counted = {name: row for name, row in ROWS.items() if row.told_as != defects_pages.NOT_COUNTED}
     assert {name for name, row in counted.items() if row.told_as != "1"} == set(TOLD_MORE_THAN_ONCE)
+
+
+def test_rows_that_were_judged_are_kept_when_the_rest_is_stopped(tmp_path: Path, monkeypatch: Any) -> None:
+    shutil.copy(DOCS / "AUDIT.md", tmp_path)
+    first = real_defects()[0].name
+
+    def stopped(names: Sequence[str]) -> Iterator[Row]:
+        for name in names[: commands.WRITTEN_EVERY]:
+            yield Row(name, ("only.this_check",), ("only.this_check",), 10.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cs336_harness.verdict.audit.rows_of", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        commands._write_pages(tmp_path, [item.name for item in real_defects()])
+    kept = defects_pages.read((tmp_path / "AUDIT.md").read_text())
+    assert kept[first].told == ("only.this_check",)
+    assert len(kept) == len(real_defects())
 
 
 def test_every_known_mistake_fails_the_check_that_the_page_names() -> None:

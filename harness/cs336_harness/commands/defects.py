@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,10 @@ Pages = Annotated[
         file_okay=False,
     ),
 ]
-Again = Annotated[bool, typer.Option(help="With --pages: judge all of them again, a second each.")]
+Again = Annotated[
+    bool,
+    typer.Option(help="With --pages: judge all of them again, seconds each; what is done when it is stopped stays."),
+]
 Json = Annotated[Path | None, typer.Option(help="Write the dictionary as JSON; with --audit every failing check.")]
 
 
@@ -42,7 +45,7 @@ def defects(
     if pages is not None:
         _write_pages(pages, real if words or again else [])
         return
-    rows = _judged(real) if audit else []
+    rows = list(_judged(real)) if audit else []
     if json is not None:
         defects_pages.write_json(json, wanted, rows)
     elif audit:
@@ -51,13 +54,16 @@ def defects(
         typer.echo("\n".join(defects_pages.listing(wanted)))
 
 
-def _judged(names: Sequence[str]) -> list[Row]:
+def _judged(names: Sequence[str]) -> Iterator[Row]:
     from cs336_harness.verdict.audit import rows_of
 
-    if not names:
-        return []
-    with typer.progressbar(rows_of(names), length=len(names), label=f"judging {len(names)}") as rows:
-        return list(rows)
+    if names:
+        with typer.progressbar(rows_of(names), length=len(names), label=f"judging {len(names)}") as rows:
+            yield from rows
+
+
+WRITTEN_EVERY = 10
+"""How many rows are judged before the pages are written again: half an hour's work is not to be lost by a stop."""
 
 
 def _write_pages(folder: Path, again: Sequence[str]) -> None:
@@ -67,9 +73,18 @@ def _write_pages(folder: Path, again: Sequence[str]) -> None:
     audit = folder / defects_pages.AUDIT
     known = defects_pages.read(audit.read_text()) if audit.exists() else {}
     names = [defect.name for defect in real_defects()]
-    judged = _judged([name for name in names if name in again or name not in known])
     rows = {name: known[name] for name in names if name in known}
-    rows |= {row.name: defects_pages.Written.of(row) for row in judged}
-    for name, text in defects_pages.pages(list(all_defects().values()), rows).items():
-        (folder / name).write_text(text)
-    typer.echo(f"judged {len(judged)} of {len(names)}; the other rows are those that {audit} had")
+
+    def write() -> None:
+        in_order = {name: rows[name] for name in names if name in rows}
+        for name, text in defects_pages.pages(list(all_defects().values()), in_order).items():
+            (folder / name).write_text(text)
+
+    judged = 0
+    asked = [name for name in names if name not in known] + [name for name in names if name in known and name in again]
+    for judged, row in enumerate(_judged(asked), 1):
+        rows[row.name] = defects_pages.Written.of(row)
+        if judged % WRITTEN_EVERY == 0 and len(rows) == len(names):
+            write()
+    write()
+    typer.echo(f"judged {judged} of {len(names)}; the other rows are those that {audit} had")
