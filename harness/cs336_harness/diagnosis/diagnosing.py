@@ -11,7 +11,6 @@ from collections.abc import Generator
 from cs336_harness.checks import Check
 from cs336_harness.defects import Defect, contradiction
 from cs336_harness.defects.defect import subject_of
-from cs336_harness.diagnosis.kept import kept
 from cs336_harness.diagnosis.localising import locate
 from cs336_harness.diagnosis.matching import Match, Probe, match, match_pair, shows
 from cs336_harness.diagnosis.observing import Defects, Experiment
@@ -32,14 +31,12 @@ RAISES = "CS336_HARNESS_RAISES"
 
 @contextlib.contextmanager
 def _failure_not_hidden() -> Generator[None]:
-    """A diagnosis that breaks must not hide the failure that it was to explain. What it found out is kept."""
+    """A diagnosis that breaks must not hide the failure that it was to explain."""
     try:
         yield
     except Exception:
         if RAISES in os.environ:
             raise
-    finally:
-        kept().save()
 
 
 @functools.lru_cache(maxsize=4)

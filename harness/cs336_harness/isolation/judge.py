@@ -111,6 +111,10 @@ def _judge(job: Job, subject: Subject, plan: list[Check], board: Board, tell: Te
             if result.check.id not in told:
                 told.add(result.check.id)
                 tell("result", result=wire(result), hidden_lines=subject.output.hidden_lines)
+    if "cs336_harness.diagnosis" in sys.modules:  # after the last result: nobody is to wait for the writing of a file
+        from cs336_harness.diagnosis.kept import kept
+
+        kept().save()
 
 
 def _run_ahead(job: Job, subject: Subject, plan: list[Check], board: Board, tell: Tell) -> None:
