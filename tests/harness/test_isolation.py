@@ -16,6 +16,7 @@ from cs336_harness.checks import all_checks
 from cs336_harness.isolation import supervisor
 from cs336_harness.isolation.job import Job, result_of, wire
 from cs336_harness.isolation.judge import Mark
+from cs336_harness.isolation.supervisor import Supervisor
 from cs336_harness.isolation.trial import Bench, Trial, judge_drills
 from cs336_harness.isolation.workers import CAN_FORK
 from cs336_harness.subject.environment_faults import environment_fault
@@ -174,6 +175,20 @@ def test_runners_change_no_verdict(tmp_path: Path, body: str, runners: int) -> N
             return {r.check.id: (r.outcome, r.message, r.blocked_by) for r in trial.results}
 
     assert told(runners) == told(0)
+
+
+def test_what_a_runner_tells_before_the_judge_has_loaded_is_not_lost(tmp_path: Path) -> None:
+    class Nobody:
+        def start(self, job: Job) -> None: ...
+
+        def stop(self) -> None: ...
+
+    supervisor = Supervisor(Nobody())  # ty: ignore[invalid-argument-type]
+    supervisor.start(Job(0, "adapters.py", str(tmp_path / "log"), 1.0), runners=1)
+    result = {"event": "result", "job": 1, "part": 1, "result": wire(Result(all_checks()[SILU], "passed"))}
+    loaded = {"event": "loaded", "job": 1, "part": 0, "plan": [SILU]}
+    assert list(supervisor.take(result)) == []
+    assert list(supervisor.take(loaded)) == [loaded, result]
 
 
 def test_what_a_runner_saw_pass_is_not_run_by_the_judge(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ class Supervisor:
         self._settled: dict[str, Event] = {}
         self._lost: dict[str, tuple[str, str]] = {}
         self._passed_ahead: set[str] = set()
+        self._early: list[Event] = []
 
     @property
     def live(self) -> bool:
@@ -81,7 +82,7 @@ class Supervisor:
         """Begins a job, with so many runners; a job that is still running is killed. Its number is given here."""
         self.stop()
         self._number += 1
-        self._settled, self._lost, self._passed_ahead = {}, {}, set()
+        self._settled, self._lost, self._passed_ahead, self._early = {}, {}, set(), []
         parts = range(runners + 1)
         jobs = [dataclasses.replace(job, number=self._number, part=part, quiet=job.quiet or part > 0) for part in parts]
         self._judges = {one.part: _Judge(one, time.monotonic()) for one in jobs}
@@ -142,6 +143,8 @@ class Supervisor:
             case "loaded":
                 judge.plan = event["plan"]
                 yield event
+                yield from self._early  # nobody hears of a result before that of the loading
+                self._early = []
             case "unreadable":
                 yield from self._unreadable(event["message"])
             case "running":
@@ -165,7 +168,10 @@ class Supervisor:
             case "result" if event["result"]["id"] not in self._settled:
                 self._passed_ahead.add(event["result"]["id"])
                 self._settled[event["result"]["id"]] = event["result"]
-                yield event
+                if self._judges[0].plan is None:
+                    self._early.append(event)
+                else:
+                    yield event
             case "ended" | "done" | "unreadable":
                 runner.done = True
 
