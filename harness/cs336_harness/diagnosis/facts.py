@@ -229,18 +229,20 @@ def configuration() -> tuple[Experiment, ...]:
 
 CALL = model_code(1, 3, 1, 1)
 """Up to the token ids, then five lines: the call in four, and its result."""
+SECOND_INPUT = fact(
+    "get_transformer_lm: second input",
+    "for a second input of the same shape",
+    Place.INFORMATION_FLOW,
+    *_built(False),
+    *FILL,
+    "with torch.no_grad():",
+    "    model(torch.tensor([[1, 7, 4, 0]]))",
+    "    logits = model(torch.tensor([[2, 2, 9, 5]]))",
+    "logits",
+)
+
 MODEL_SIDE_EFFECTS = (
-    fact(
-        "get_transformer_lm: second input",
-        "for a second input of the same shape",
-        Place.INFORMATION_FLOW,
-        *_built(False),
-        *FILL,
-        "with torch.no_grad():",
-        "    model(torch.tensor([[1, 7, 4, 0]]))",
-        "    logits = model(torch.tensor([[2, 2, 9, 5]]))",
-        "logits",
-    ),
+    SECOND_INPUT,
     fact(
         "run_transformer_lm: weights untouched",
         "in which weights it leaves other than it found them",
@@ -284,17 +286,7 @@ SOFTMAX_SIDE_EFFECTS = fact(
 )
 
 SIDE_EFFECTS = (
-    fact(
-        "get_transformer_lm: second input",
-        "for a second input of the same shape",
-        Place.INFORMATION_FLOW,
-        *_built(False),
-        *FILL,
-        "with torch.no_grad():",
-        "    model(torch.tensor([[1, 7, 4, 0]]))",
-        "    logits = model(torch.tensor([[2, 2, 9, 5]]))",
-        "logits",
-    ),
+    SECOND_INPUT,
     fact(
         "get_transformer_lm: train and eval",
         "in whether train and eval agree",
