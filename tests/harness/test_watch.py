@@ -31,7 +31,7 @@ from cs336_harness.places import HOME
 from cs336_harness.verdict.explain import hints
 from cs336_harness.verdict.suite import Suite
 from cs336_harness.watch.keys import characters_of, read_keys
-from cs336_harness.watch.saves import folders, report_saves
+from cs336_harness.watch.saves import folders, report_saves, stamps
 from cs336_harness.watch.session import Session
 
 needs_fork = pytest.mark.skipif(not CAN_FORK, reason="this platform cannot fork a process that has torch loaded")
@@ -388,6 +388,24 @@ def test_folders_leave_out_environments_and_hidden_ones(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "env" / "pyvenv.cfg").touch()
     assert folders(tmp_path) == {tmp_path, tmp_path / "cs336_basics", tmp_path / "cs336_basics" / "inner"}
+
+
+def test_a_folder_that_goes_away_while_it_is_read_does_not_end_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "layers").mkdir()
+    for name in ("adapters.py", "layers/linear.py"):
+        (tmp_path / name).touch()
+    whole = Path.glob
+
+    def glob(folder: Path, pattern: str) -> Iterator[Path]:
+        if folder.name == "layers":
+            raise FileNotFoundError(folder)
+        yield from whole(folder, pattern)
+
+    assert set(stamps(folders(tmp_path))) == {tmp_path / "adapters.py", tmp_path / "layers/linear.py"}
+    monkeypatch.setattr(Path, "glob", glob)
+    assert set(stamps(folders(tmp_path))) == {tmp_path / "adapters.py"}
 
 
 def test_saves_are_reported_in_folders_old_and_new_and_after_the_root_was_away(tmp_path: Path) -> None:

@@ -36,12 +36,14 @@ def folders(root: Path) -> set[Path]:
     return found
 
 
-def _stamps(watched: set[Path]) -> dict[Path, int]:
+def stamps(watched: set[Path]) -> dict[Path, int]:
     """When each Python file of the folders was last written."""
     found = {}
-    for file in (file for folder in watched for file in folder.glob("*.py")):
-        with contextlib.suppress(OSError):
-            found[file] = file.stat().st_mtime_ns
+    for folder in watched:
+        with contextlib.suppress(OSError):  # the folder went away
+            for file in folder.glob("*.py"):
+                with contextlib.suppress(OSError):
+                    found[file] = file.stat().st_mtime_ns
     return found
 
 
@@ -60,9 +62,9 @@ def report_saves(root: Path, inbox: queue.Queue[tuple[str, Any]], stopping: thre
     while not stopping.is_set():
         watched = folders(root)
         if known is not None:
-            now = _stamps(watched)
+            now = stamps(watched)
             report({file for file in {*known, *now} if known.get(file) != now.get(file)})
-        known = _stamps(watched)
+        known = stamps(watched)
         try:
             for changes in watchfiles.watch(
                 *watched,
@@ -74,7 +76,7 @@ def report_saves(root: Path, inbox: queue.Queue[tuple[str, Any]], stopping: thre
                 raise_interrupt=False,
             ):
                 report({Path(name) for _, name in changes if name.endswith(".py")})
-                known = _stamps(watched)
+                known = stamps(watched)
                 if folders(root) != watched:
                     break
         except OSError:  # a folder went away between two looks at it
