@@ -51,6 +51,7 @@ _SENTENCE_END = re.compile(
     r"|(?<=;)(?=[^\x00-\x7f]|\s?(?:small|medium|large|xl)\b)|\u2028(?!\s*[=≈])|\n"
 )
 _SHORTEST_WRAPPED_LINE = 60
+_LONGEST_LABEL = 80
 _TABLE_RULE = re.compile(r"\s*\|(?:\s*:?-+:?\s*\|)+\s*")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
@@ -184,6 +185,7 @@ class _Reader:
         self.headings: dict[int, str] = {}
         self.seen: list[str] = []
         self.intro = ""
+        self.before = ""
 
     def blocks(self, tokens: list[Token]) -> Iterator[Passage | TableBlock]:
         index = 0
@@ -223,7 +225,7 @@ class _Reader:
         self.headings[level] = plain(title).text
         self.seen.append(self.headings[level])
         self.level = level
-        self.intro = ""
+        self.intro = self.before = ""
         part = _part_in_heading(title) or (topic_of(title) if self.by_topic and level > 1 else None)
         if part:
             self.part, self.part_level = part, level
@@ -234,7 +236,8 @@ class _Reader:
         """An answer whose parts are numbered 1 to 5: an item is part (a) when it is the first and speaks of that."""
         if token.info.isdigit() and 1 <= int(token.info) <= 5:
             part = "abcde"[int(token.info) - 1]
-            if topic_of(text.split("\n")[0]) == part:
+            goes_on = self.part is not None and part > "c" and ord(part) == ord(self.part) + 1
+            if topic_of(text.split("\n")[0]) == part or goes_on:
                 self.part, self.part_level = part, self.level + 1
 
     def _inline(self, token: Token, *, in_list: bool, quoted: bool) -> Iterator[Passage]:
@@ -250,6 +253,15 @@ class _Reader:
             self.part_level = self.level + 1
             raw = raw[match.end() :].lstrip("*_ ")
         content = plain(raw)
+        if (
+            not in_list
+            and _is_number_alone(content.text)
+            and self.before.endswith(":")
+            and len(self.before) < _LONGEST_LABEL
+        ):
+            label = f"{self.before} "  # "Trainable parameters:" and the number in a paragraph of its own
+            content = Plain(label + content.text, label + content.words)
+        self.before = content.text.rstrip()
         if not in_list and not quoted:  # what is quoted is the question, and introduces no answer
             self.intro = content.text[:_LONGEST_INTRODUCTION]
         yield from self._passages(content, line, in_list=in_list)
@@ -314,6 +326,10 @@ def _sentence_ends(text: str) -> Iterator[int]:
         line_start = text.rfind("\n", 0, match.start()) + 1
         if match.group(0) != "\n" or match.start() - line_start < _SHORTEST_WRAPPED_LINE:
             yield match.start()
+
+
+def _is_number_alone(text: str) -> bool:
+    return len(text) < 40 and bool(re.match(r"\W*\d[\d,.\s]*\d", text)) and text.count(" ") < 6
 
 
 def _label(piece: Plain) -> Plain | None:

@@ -52,6 +52,7 @@ _TYING = re.compile(
 _HALF = re.compile(
     r"\bbf16\b|\bbfloat16\b|\bfp16\b|\bfloat16\b|\bhalf[\s-]precision\b|\b16[\s-]bit\b|\b(?:2|two) bytes\b", re.I
 )
+_STILL = re.compile(r"\bstill\b|\bremains?\b|\bstays?\b|仍|依然|保持", re.I)
 _WHOLE = re.compile(r"\btotal\b|\boverall\b|\bforward pass\b|\bmodel\b|\baltogether\b|\bin all\b|总|共", re.I)
 _UNCHANGED = "It is the number at {length:,} positions, and at {longer:,} it is another one."
 
@@ -182,7 +183,7 @@ def _excuses(claim: Claim, said: Sequence[Quantity], books: Books) -> Iterator[Q
     for case in books.cases:
         if case.shape not in shapes and case not in siblings:
             continue
-        if claim.lengths and case.sequence_length not in lengths:
+        if (claim.lengths or _still(claim)) and case.sequence_length not in lengths:
             continue
         measures = dict.fromkeys(other.measure for other in said)
         for asked in (*measures, *(_parts_and_wholes(claim, measures) if claim.shapeless else ())):
@@ -230,10 +231,16 @@ def _cases(claim: Claim, books: Books) -> list[Case]:
     lengths: Sequence[int | None] = sorted(claim.lengths) if claim.lengths else [None]
     if claim.part == "e":
         both = [books.long_length, books.main.sequence_length]
+        both = both[:1] if _still(claim) else both
         lengths = both if not claim.lengths or claim.before_and_after else sorted(claim.lengths)
     elif claim.lengths:
         lengths = [*lengths, None] if claim.before_and_after else lengths
     return [books.at(model, length) for model in models for length in lengths]
+
+
+def _still(claim: Claim) -> bool:
+    """Whether a number of (e) is said to have stayed what it was."""
+    return claim.part == "e" and not claim.before_and_after and bool(_STILL.search(claim.context))
 
 
 def _readings(claim: Claim) -> list[frozenset[str]]:

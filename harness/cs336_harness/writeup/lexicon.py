@@ -226,7 +226,7 @@ but answer result as amount amounts if size value component name module total to
 _KNOWN = frozenset(_PLAIN_ENGLISH.split())
 _KNOWN_HAN = frozenset(
     "的占约为是有个需要大即其中在到从至升降上下共总计参数量字节显内存储浮点运算次前向传播一模型网络整每层块所全部比例份额百"
-    "分各该而且则以及和与了增长加减少变成后时序列度单位求得结果答案可训练载入用花费达消耗等于故因此这些它们我出多余最高仅只"
+    "按精分各该而且则以及和与了增长加减少变成后时序列度单位求得结果答案可训练载入用花费达消耗等于故因此这些它们我出多余最高仅只"
 )
 _WORD = re.compile(r"[a-z0-9_]*[a-z][a-z0-9_]*")
 

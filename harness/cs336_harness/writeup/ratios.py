@@ -65,11 +65,27 @@ def judge_ratio(claim: Claim, books: Books) -> Finding:
     before = claim.context[: number.start]
     if said and about_length and claim.certain and not _OF_THE_LENGTH.search(_after_mention(before)):
         return Finding(claim, WRONG, said[0], _why(number, books))
+    if _says_of_the_total(claim, books):
+        return Finding(claim, WRONG, growth(books, EVERYTHING), _why(number, books))
     for components in (frozenset(("w1",)), frozenset(("scores",)), EVERYTHING):
         role = growth(books, components)
         if role and number.matches(role.value) and about_length:
             return Finding(claim, RIGHT, role)
     return Finding(claim, UNRECOGNISED, None)
+
+
+def _says_of_the_total(claim: Claim, books: Books) -> bool:
+    """Whether a total is said to grow as the length or its square does, whatever else the sentence says."""
+    before = claim.context[: claim.number.start]
+    named = [mention.readings for mention in find_mentions(before)]
+    return (
+        claim.part == "e"
+        and not claim.aside
+        and bool(_why(claim.number, books))
+        and bool(named)
+        and set(named) == {(EVERYTHING,)}
+        and not _OF_THE_LENGTH.search(_after_mention(before))
+    )
 
 
 def _after_mention(before: str) -> str:
