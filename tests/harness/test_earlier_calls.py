@@ -1,5 +1,6 @@
 """A result that depends on earlier calls, or on memory that nobody wrote, is told as that and blocks its echoes."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from vectorised import Vectorised, replaced, result_of, subject_of
 
 from cs336_harness.checks import all_checks
 from cs336_harness.contract import ENTRY_POINTS, MODEL_ENTRY_POINTS
+from cs336_harness.defects import all_defects
 from cs336_harness.reference.oracle_adapters import OracleModel
+from cs336_harness.verdict.audit import audit
 
 NAMES = [name.partition("[")[2][:-1] for name in all_checks() if name.startswith("components.earlier_calls")]
 
@@ -101,6 +104,12 @@ def test_an_ignored_theta_is_no_matter_of_earlier_calls() -> None:
     judged = results(broken(run_rope=run), "components")
     assert judged["components.earlier_calls[rope]"].outcome == "passed"
     assert judged["components.rope_theta"].outcome == "failed"
+
+
+@pytest.mark.parametrize("name", [name for name in all_defects() if re.search("in-b?float16", name)])
+def test_few_bits_are_no_matter_of_earlier_calls(name: str) -> None:
+    asked = [check for check in all_checks().values() if check.id.startswith("components.earlier_calls")]
+    assert [result.message for result in audit(all_defects()[name], checks=asked).told] == []
 
 
 class MixesWhatItSawBefore(OracleModel):
