@@ -1,6 +1,7 @@
 """Every size that is ignored, every misfit that is taken and everything done to the logits fails one check."""
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from cs336_harness.checks.raw_logits import not_raw
 from cs336_harness.reference.oracle_adapters import NORM_EPS, refuse_sizes_that_do_not_fit
 from cs336_harness.reference.weights import normal
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.subject.calling import Subject
 
 FINE = Variation()
 Shapes = Callable[[DecoderShape], DecoderShape]
@@ -272,6 +274,22 @@ def test_a_refusal_costs_nothing() -> None:
     """Every misfit is refused by a model that would need petabytes; the correct variation passes, and makes nothing."""
     judged = results(VariationAdapters(COVERING["fused"]), "configuration")
     assert {result.outcome for result in judged.values()} == {"passed"}
+
+
+def test_a_warning_of_sizes_that_nobody_else_asks_for_is_not_shown() -> None:
+    """PyTorch warns of tensors without elements, and the learner did not make any."""
+
+    def model(shape: DecoderShape) -> nn.Module:
+        raise NotImplementedError
+
+    def refuse(shape: DecoderShape) -> None:
+        nn.Linear(shape.d_model % 2, 0)
+        raise ValueError("no")
+
+    check = all_checks()["configuration.refuses[zero]"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check(Subject(assembled(model, refuse), "subject")) is None
 
 
 def test_every_configuration_check_has_a_violator_here() -> None:

@@ -126,6 +126,7 @@ def test_a_table_in_float32_fails_in_float64() -> None:
     assert result.outcome == "failed"
     assert result.failure is not None
     assert "times the rounding of float64" in result.failure.evidence.details[-1]
+    assert "something in it is float32 whatever it is given" in result.failure.evidence.details[-1]
 
 
 def test_inputs_are_numbers_that_the_dtype_holds() -> None:
@@ -191,6 +192,10 @@ def test_a_correct_decoder_passes_compiled() -> None:
     [
         pytest.param(["--device", "cuda"], "--device cuda: PyTorch finds no CUDA GPU here", marks=NO_GPU),
         (["--device", "gpu"], "no device 'gpu'; there are cpu, cuda, mps"),
+        (["--device", "cpu:0"], "no device 'cpu:0'; there are cpu, cuda, mps"),
+        (["--backend", "eager"], "--backend eager says how --compile compiles: give --compile too"),
+        (["--huggingface", ".", "-k", "rope"], "--huggingface takes --json alone; leave -k out"),
+        (["--huggingface", ".", "--no-diagnosis"], "--huggingface takes --json alone; leave --no-diagnosis out"),
         (["--dtype", "float16"], "no dtype 'float16' to judge in; there are float32, bfloat16, float64"),
         (["--compile", "--backend", "gcc"], "--backend gcc: torch.compile has no such backend; it has inductor, "),
         (["--dtype", "bfloat16", "--isolated"], "--isolated judges in float32 on cpu, uncompiled"),
@@ -214,6 +219,16 @@ def test_the_command_says_what_it_judged_in(
     out = capsys.readouterr().out
     assert re.match(r"judging \S+ in bfloat16 on cpu, with", out)
     assert "entry points filled" not in out
+
+
+def test_each_result_of_compiled_code_is_shown_as_it_comes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--compile", "--backend", "eager", "-k", "transformer_lm_one_token or components.silu")
+    assert cs336(monkeypatch, "check", str(HOME), *options) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^✓ assembly\.transformer_lm_one_token  \d+ s$", out, re.MULTILINE)
+    assert "silu" not in out
 
 
 def test_the_api_takes_the_same() -> None:

@@ -13,6 +13,7 @@ from cs336_harness import cli, judge
 from cs336_harness.checks import all_checks
 from cs336_harness.picture.page import render
 from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.setting import Setting
 from cs336_harness.verdict.suite import WHOLE_DECODER, Suite
 
 RIGHT = VariationAdapters(Variation())
@@ -110,3 +111,10 @@ def test_where_components_are_asked_there_is_no_whole_decoder() -> None:
     result = Suite(subject, components_asked=True).result(all_checks()["components.silu"])
     assert (result.outcome, result.unasked) == ("skipped", False)
     assert result.message == "run_silu is not defined in submission"
+
+
+@pytest.mark.parametrize("setting", [Setting(dtype="bfloat16"), Setting(compile=True, backend="eager")], ids=str)
+def test_no_setting_makes_its_components_count(setting: Setting) -> None:
+    suite = Suite(Subject(SimpleNamespace(**FUNCTION), "glue.py", setting=setting), diagnose=False)
+    for name in ("components.silu", "components.float32_kept[silu]", "components.bfloat16_kept"):
+        assert suite.result(all_checks()[name]).message == WHOLE_DECODER, name

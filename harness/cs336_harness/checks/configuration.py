@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from torch import Tensor
@@ -238,7 +239,9 @@ def _refusal_of(subject: Subject, changes: dict[str, int]) -> CheckFailure | Non
     given = ", ".join(f"{name} {value}" for name, value in changes.items())
     evidence = Evidence(entry_point="get_transformer_lm", arguments=arguments)
     try:
-        subject.invoke("get_transformer_lm", copy=False, **arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns of tensors without elements, which were our idea
+            subject.invoke("get_transformer_lm", copy=False, **arguments)
     except CheckFailure as failure:
         if isinstance(failure.__cause__, ValueError):
             return None

@@ -9,8 +9,11 @@ from typing import Annotated
 
 import typer
 
+from cs336_harness.subject.failures import CannotJudgeError
+
 
 def check(
+    context: typer.Context,
     path: Annotated[
         Path | None,
         typer.Argument(help="An adapters file, or a repository that holds one; left out: the one you stand in."),
@@ -69,7 +72,6 @@ def check(
     from cs336_harness.commands.writable import require_html, require_plots, require_writable_file
     from cs336_harness.course import drills
     from cs336_harness.isolation.trial import Trial
-    from cs336_harness.subject.failures import CannotJudgeError
     from cs336_harness.subject.locating import repository_here
     from cs336_harness.subject.setting import USUAL, Setting
     from cs336_harness.verdict import report
@@ -92,6 +94,7 @@ def check(
             raise CannotJudgeError(f"give either {path} or --huggingface {huggingface}, not both")
         if html is not None:
             raise CannotJudgeError("--html draws the verdict on a decoder; for --huggingface there is --json")
+        _require_alone(context, "huggingface", "json")
         raise typer.Exit(0 if check_checkpoint(console, huggingface, json) else 1)
     timeout = timeout or (600 if compile else 30)
     total_timeout = total_timeout or (7200 if compile else 600)
@@ -123,10 +126,15 @@ def check(
         trial = opened.enter_context(made)
         line = f"judging {trial.name}{'' if setting.usual else f' {setting}'}{trial.provenance}"
         console.print(line, markup=False, highlight=False, style="bold")
+        asked = {check.id for check in checks if check.not_asked(setting) is None}
         started = time.perf_counter()
         with console.status("") as status:
-            for _ in trial.run():
-                status.update(f"{len(trial.results) + 1} of {len(checks)}  {trial.running}")
+            for result in trial.run():
+                done = sum(result.check.id in asked for result in trial.results)
+                status.update(f"{done + 1} of {len(asked)}  {trial.running}")
+                if compile and result is not None and result.outcome != "skipped":  # each takes seconds, or minutes
+                    line = f"{report.MARKS[result.outcome]} {result.check.id}  {result.seconds:.0f} s"
+                    console.print(line, markup=False, highlight=False, style=report.STYLES[result.outcome])
         seconds = time.perf_counter() - started
         results, not_run, blockers = trial.results, trial.not_run, trial.blockers
         require_any_ran(results)
@@ -174,3 +182,13 @@ def check(
     if skipped:
         console.print("--strict: required checks were skipped", markup=False, highlight=False)
     raise typer.Exit(1 if wrong or skipped else 0)
+
+
+def _require_alone(context: typer.Context, option: str, *beside: str) -> None:
+    """:class:`CannotJudgeError` where an option was given that means nothing beside ``option``."""
+    given = [parameter.name for parameter in context.command.params if parameter.name is not None]
+    names = {name: f"--{name}".replace("_", "-") for name in given}
+    names |= {"keyword": "-k", "diagnosis": "--no-diagnosis"}
+    for name in names.keys() - {option, *beside}:
+        if str(context.get_parameter_source(name)).endswith("COMMANDLINE"):
+            raise CannotJudgeError(f"--{option} takes --{' and --'.join(beside)} alone; leave {names[name]} out")

@@ -146,10 +146,12 @@ class Comparison:
         if not share < SMALL:
             return []
         even = ", one factor per row" if self._one_factor_per_row(share / 10) else ""
+        likely = "reduced precision, another eps, or a mask that is not shut"
+        if precision.dtype_judged() == "float64" and share < FLOAT32_INSIDE:
+            likely = "something in it is float32 whatever it is given, such as rotary tables, a norm or a softmax"
         return [
             f"{100 * share:.2g} % off on average{even}, {self.error_in_noise:.2g} times the rounding of"
-            f" {precision.dtype_judged()}"
-            f" ({TOLERANCE_IN_NOISE:g} times is allowed): reduced precision, another eps, or a mask that is not shut"
+            f" {precision.dtype_judged()} ({TOLERANCE_IN_NOISE:g} times is allowed): {likely}"
         ]
 
     def _one_factor_per_row(self, least: float) -> bool:
@@ -159,6 +161,9 @@ class Comparison:
 
 SMALL = 1e-2
 """Mean relative errors below this are told in words."""
+
+FLOAT32_INSIDE = 1e-5
+"""In float64, mean relative errors below this are what float32 somewhere on the way gives."""
 
 
 def unravelled(flat: int, shape: torch.Size) -> tuple[int, ...]:

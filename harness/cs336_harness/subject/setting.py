@@ -30,10 +30,12 @@ class Setting:
 
     def __post_init__(self) -> None:
         kind, _, number = self.device.partition(":")
-        if kind not in DEVICES or (number and not number.isdecimal()):
+        if kind not in DEVICES or (number and not number.isdecimal()) or (kind == "cpu" and number):
             raise CannotJudgeError(f"no device {self.device!r}; there are {', '.join(DEVICES)}")
         if self.dtype not in DTYPES:
             raise CannotJudgeError(f"no dtype {self.dtype!r} to judge in; there are {', '.join(DTYPES)}")
+        if self.backend != "inductor" and not self.compile:
+            raise CannotJudgeError(f"--backend {self.backend} says how --compile compiles: give --compile too")
 
     @property
     def gpu(self) -> bool:

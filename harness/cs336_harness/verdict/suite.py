@@ -276,12 +276,14 @@ class Suite:
         return told.id
 
     def _attempt(self, check: Check, states: dict[str, str]) -> Result:
-        why = check.not_asked(self.subject.setting)
+        absent = [name for name, state in states.items() if state == "absent"]
+        # Of a whole decoder first what nobody asks of it: to define the other, or another setting, is not enough.
+        absent.sort(key=lambda name: self._whole and name in WHOLE_ENTRY_POINTS)
+        unasked = self._whole and (not check.needs or not {*absent} <= {*WHOLE_ENTRY_POINTS})
+        why = None if unasked else check.not_asked(self.subject.setting)
         if why is not None:
             return Result(check, "skipped", message=why)
-        absent = [name for name, state in states.items() if state == "absent"]
-        if absent:  # of a whole decoder first what nobody asks of it: to define the other would not be enough
-            absent.sort(key=lambda name: self._whole and name in WHOLE_ENTRY_POINTS)
+        if absent:
             return self._skipped(check, AbsentEntryPoint(absent[0], self.subject.short_name))
         for name, state in states.items():
             if state == "blank":
