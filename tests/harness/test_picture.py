@@ -25,6 +25,7 @@ from cs336_harness.diagnosis.readings.figures import measured
 from cs336_harness.isolation.job import result_of, wire
 from cs336_harness.picture import charts, drawing, page
 from cs336_harness.picture.parts import BY_ENTRY_POINT, BY_PLACE, PARTS, parts_of, states
+from cs336_harness.picture.tally import tallies
 from cs336_harness.reference.influence import InfluenceMap
 from cs336_harness.subject.failures import Evidence
 from cs336_harness.verdict.figures import MOST_CELLS, figures_of, pattern_of
@@ -219,6 +220,34 @@ def test_what_comes_from_a_subject_is_text_and_nothing_else(data: dict[str, Any]
     assert "\\u202e" in html
     assert "\\u001b" in html
     page.write(data, tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("name", ["verdict.html", "pieces.html", "page.html", "framed.html"])
+def test_no_template_passes_a_text_on_as_it_is(name: str) -> None:
+    """What is marked safe is HTML that a template of ours has written, or a style sheet and a script of ours."""
+    marked = re.findall(r"{{ ?([\w.]+)\|safe ?}}", page.file_text(name))
+    assert set(marked) <= {"content", "before", "style", "script"}
+    assert page.file_text(name).count("safe") == len(marked)
+
+
+def test_a_class_is_counted_part_by_part() -> None:
+    wrong = judged("components.multihead_self_attention", diagnosis=diagnosis("mask"))
+    right = judged("components.multihead_self_attention", "passed")
+    counted = tallies([("ann", [wrong]), ("bob", [right]), ("cho", [judged("components.rope", "blank")])])
+    assert counted["mask"].wrong == ("ann",)
+    assert counted["mask"].text == "Causal mask: wrong in 1 of 3"
+    assert counted["attention"].right == ("bob",)
+    assert (counted["rope"].blank, counted["rope"].sign) == (("cho",), "○")
+    assert not counted["softmax"].asked
+
+
+def test_every_box_that_is_a_link_leads_somewhere() -> None:
+    failing = judged("components.scaled_dot_product_attention", diagnosis=diagnosis("mask"))
+    read = Text(page.render(verdict(failing, judged("components.rope", "passed"))))
+    there = {attrs.get("id") for _, attrs in read.elements}
+    links = [attrs["href"] for tag, attrs in read.elements if tag == "a" and (attrs.get("href") or "").startswith("#")]
+    assert "#part-sdpa" in links
+    assert {str(link)[1:] for link in links} <= there
 
 
 def test_every_outcome_has_a_word_and_a_mark() -> None:

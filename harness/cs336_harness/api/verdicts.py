@@ -179,7 +179,8 @@ class Verdict:
         """For a notebook: the picture that ``cs336 check --html`` writes."""
         from cs336_harness.picture.page import framed
 
-        return framed(self.to_json())
+        told = self.to_json()
+        return framed(told | {"checks": [*(result.to_json() for result in self._blockers), *told["checks"]]})
 
 
 def check_result(result: Result) -> CheckResult:

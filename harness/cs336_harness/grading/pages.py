@@ -6,6 +6,7 @@ Every text in them is somebody else's: templates escape all of it, and no page l
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,8 @@ import jinja2
 
 from cs336_harness.grading.records import failures, grades, waiting, write_whole
 from cs336_harness.grading.rubric import Rubric
-from cs336_harness.picture.page import render
+from cs336_harness.picture import page
+from cs336_harness.picture.tally import SHARES, tallies
 from cs336_harness.verdict.suite import OUTCOMES
 
 COMMONEST = 10
@@ -32,14 +34,9 @@ class Mistake:
     students: tuple[str, ...]
 
 
+@functools.cache
 def _templates(*, escape: bool) -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("cs336_harness.grading"),
-        autoescape=escape,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page.environment("cs336_harness.grading", escape=escape)
     environment.filters["points"] = lambda value: f"{value:.4g}"
     environment.filters["words"] = lambda text: text.replace("_", " ")
     environment.filters["inline"] = _inline
@@ -69,12 +66,7 @@ def mistakes(records: Sequence[Mapping[str, Any]]) -> list[Mistake]:
 def write(out: Path, records: Sequence[Mapping[str, Any]], rubric: Rubric) -> None:
     """Writes grades.csv, index.html and each student's report."""
     write_whole(out / "grades.csv", grades(records, rubric.counted))
-    page = _templates(escape=True)
-    plain = _templates(escape=False)
-    shown = page.get_template("class.html").render(
-        records=records, tasks=rubric.counted, mistakes=mistakes(records)[:COMMONEST], states=_states(records)
-    )
-    write_whole(out / "index.html", shown)
+    write_whole(out / "index.html", _class(records, rubric))
     for record in records:
         values = {
             "record": record,
@@ -82,24 +74,56 @@ def write(out: Path, records: Sequence[Mapping[str, Any]], rubric: Rubric) -> No
             "failures": failures(record),
             "waiting": waiting(record),
         }
+        text = _templates(escape=False).get_template("student.md").render(values)
+        write_whole(out / "reports" / f"{record['name']}.md", text)
+        grade = _templates(escape=True).get_template("grades.html").render(values)
         if "checks" in rubric.visible:
-            report = render(_shown(record, rubric.visible), before=page.get_template("grades.html").render(values))
+            report = page.render(_shown(record, rubric.visible), before=grade)
         else:
-            report = page.get_template("student.html").render(values)
+            report = page.document("", title=record["name"], icon=page.icon("•"), before=grade, heading=record["name"])
         write_whole(out / "reports" / f"{record['name']}.html", report)
-        write_whole(out / "reports" / f"{record['name']}.md", plain.get_template("student.md").render(values))
+
+
+def _class(records: Sequence[Mapping[str, Any]], rubric: Rubric) -> str:
+    """The class at a glance: how many have each part wrong, the commonest mistakes, students by tasks."""
+    judged = [(record["name"], _judged(record)) for record in records if record["state"] == "judged"]
+    full = {record["max_score"] for record in records}
+    content = (
+        _templates(escape=True)
+        .get_template("class.html")
+        .render(
+            records=records,
+            tasks=[task for task in rubric.counted if any(record["tasks"][task]["required"] for record in records)],
+            mistakes=mistakes(records)[:COMMONEST],
+            states=_states(records),
+            tallies=tallies(judged),
+            shares=SHARES,
+            most=full.pop() if len(full) == 1 else None,
+        )
+    )
+    return page.document(content, title=f"{len(records)} submissions", icon=page.icon("▦"))
+
+
+def _judged(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The checks of a record that have an outcome."""
+    return [each for each in record["checks"] if each["outcome"] in OUTCOMES]
 
 
 def _shown(record: Mapping[str, Any], visible: Sequence[str]) -> dict[str, Any]:
     """A record as the JSON result that is drawn, without what a student may not see."""
     checks = []
-    for each in record["checks"]:
+    for each in _judged(record):
         told = each["diagnosis"] if "diagnosis" in visible else None
         if told is not None and "hints" not in visible:
             told = {**told, "defects": [{**defect, "hint": "", "steps": []} for defect in told["defects"]]}
-        if each["outcome"] in OUTCOMES:
-            checks.append({**each, "diagnosis": told})
-    return {"subject": record["name"], "checks": checks}
+        checks.append({**each, "diagnosis": told})
+    if record["state"] == "judged":
+        return {"subject": record["name"], "checks": checks}
+    why = f"{record['state']}: {record['reason']}"
+    if not checks:
+        return {"subject": record["name"], "error": why}
+    missing = [each["id"] for each in record["checks"] if each["outcome"] not in OUTCOMES]
+    return {"subject": record["name"], "checks": checks, "cut_short": why, "not_run": missing}
 
 
 def _states(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:

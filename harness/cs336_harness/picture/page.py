@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from cs336_harness.checks import all_checks
+from cs336_harness.checks.registry import OPTIONAL_TASKS
 from cs336_harness.picture import drawing
 from cs336_harness.picture.charts import charts_of
 from cs336_harness.picture.parts import WORDS, Judged, located, states
@@ -28,7 +30,14 @@ from cs336_harness.verdict.suite import WHOLE_DECODER
 MADE_BY = '<meta name="generator" content="cs336">'
 """Stands in the head of every page, so that a file of somebody else's is not overwritten."""
 
-MAY_BE_LEFT_OUT: dict[str, Any] = {"checks": (), "provenance": "", "error": None, "cut_short": None, "not_run": ()}
+MAY_BE_LEFT_OUT: dict[str, Any] = {
+    "checks": (),
+    "setting": "",
+    "provenance": "",
+    "error": None,
+    "cut_short": None,
+    "not_run": (),
+}
 """Keys of the JSON result that are not always there."""
 
 OPENED = 1
@@ -58,16 +67,21 @@ class Failure:
 
 
 @functools.cache
-def environment() -> jinja2.Environment:
-    """The templates, every text escaped."""
+def environment(*others: str, escape: bool = True) -> jinja2.Environment:
+    """The templates of this room, and of ``others``, which may use its pieces: every text is :func:`visible`, escaped.
+
+    ``escape`` is off for templates of plain text.
+    """
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("cs336_harness.picture"),
-        autoescape=True,
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in ("cs336_harness.picture", *others)]),
+        autoescape=escape,
+        finalize=lambda value: value if isinstance(value, Markup) else visible(value),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["visible"] = visible
+    names: Any = made.globals
+    names.update(marks=MARKS | {"unasked": " "}, words=WORDS, drawing=drawing)
     return made
 
 
@@ -97,13 +111,17 @@ def _digest(text: str) -> str:
 
 def face(data: Mapping[str, Any]) -> dict[str, str]:
     """What stands on the tab of a browser: the title, and a picture of the mark."""
-    mark = MARKS[_outcome(data)]
-    colour = {"failed": "%23c8451b", "passed": "%232f7d6b"}.get(_outcome(data), "%23767c83")
-    icon = (
+    outcome = _outcome(data)
+    return {"title": f"{MARKS[outcome]} {visible(data['subject'])}", "icon": icon(MARKS[outcome], outcome)}
+
+
+def icon(mark: str, outcome: str = "") -> str:
+    """A picture of a mark, in the colour of an outcome."""
+    colour = {"failed": "%23c8451b", "passed": "%232f7d6b"}.get(outcome, "%23767c83")
+    return (
         "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Ctext x='8' y='13'"
         f" font-size='14' text-anchor='middle' fill='{colour}'%3E{mark}%3C/text%3E%3C/svg%3E"
     )
-    return {"title": f"{mark} {visible(data['subject'])}", "icon": icon}
 
 
 def policy(*, live: bool = False) -> str:
@@ -120,15 +138,30 @@ def render(data: Mapping[str, Any], *, live: str | None = None, before: str = ""
     ``live`` is for a page that listens for the next verdict: what this one is called in the stream. ``before`` is HTML
     of our own that stands above the verdict.
     """
-    template = environment().get_template("page.html")
-    return template.render(
-        content=content(data),
-        **face(data),
-        policy=policy(live=live is not None),
-        style=file_text("style.css"),
-        script=file_text("script.js"),
-        live=live,
-        before=before,
+    return document(content(data), **face(data), live=live, before=before)
+
+
+def document(
+    content: str, *, title: str, icon: str, live: str | None = None, before: str = "", heading: str | None = None
+) -> str:
+    """A page of ours around ``content``, HTML that templates of :func:`environment` wrote: its head, style and script.
+
+    ``before`` is more of such HTML, above it, and ``heading`` what stands over that.
+    """
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            content=content,
+            title=title,
+            icon=icon,
+            policy=policy(live=live is not None),
+            style=file_text("style.css"),
+            script=file_text("script.js"),
+            live=live,
+            before=before,
+            heading=heading,
+        )
     )
 
 
@@ -151,9 +184,6 @@ def content(data: Mapping[str, Any]) -> str:
         environment()
         .get_template("verdict.html")
         .render(
-            drawing=drawing,
-            marks=MARKS | {"unasked": " "},
-            words=WORDS,
             data={**MAY_BE_LEFT_OUT, **data},
             sentence=sentence(data),
             failures=failures,
@@ -172,13 +202,20 @@ def _asked(data: Mapping[str, Any]) -> Sequence[Judged]:
 
 
 def _required(checks: Sequence[Judged]) -> Counter[str]:
-    known = all_checks()
-    return Counter(c["outcome"] for c in checks if c["id"] not in known or not known[c["id"]].advisory)
+    """How many required checks came out each way, as the terminal counts them."""
+    return Counter(check["outcome"] for check in checks if _counts(check))
+
+
+def _counts(judged: Judged) -> bool:
+    check = all_checks().get(judged["id"])
+    if check is None:
+        return True
+    return not check.advisory and not (judged["outcome"] == "skipped" and check.task in OPTIONAL_TASKS)
 
 
 def _outcome(data: Mapping[str, Any]) -> str:
     """What became of the subject as a whole: ``failed``, ``blank``, ``passed``; ``blocked`` before any ran."""
-    counts = _required(data.get("checks", ()))
+    counts = _required(_asked(data))
     if "error" in data or counts["failed"] or counts["blocked"] or data.get("not_run"):
         return "failed"
     return "blank" if counts["blank"] else "passed" if counts else "blocked"
@@ -191,10 +228,7 @@ def sentence(data: Mapping[str, Any]) -> str:
     checks = _asked(data)
     if not checks:
         return "No check has run"
-    counts = _required(checks)
-    said = verdict_sentence(counts)
-    if set(counts) == {"passed"} and len(checks) < len(all_checks()):
-        said = "all required checks that were asked passed"
+    said = verdict_sentence(_required(checks), [check["id"] for check in data["checks"]])
     return said[0].upper() + said[1:]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import Place
+from cs336_harness.verdict.report import MARKS
 
 Judged = Mapping[str, Any]
 """One entry of ``checks`` in the JSON result."""
@@ -137,7 +138,8 @@ class State:
     """What became of one part.
 
     ``outcome`` is the one that it is coloured by. ``checks`` are all that are about it; ``found`` those failures whose
-    diagnosis says that the fault is here. ``culprit`` is whether it is what the page opens with.
+    diagnosis says that the fault is here. ``culprit`` is whether it is what the page opens with, ``told_at`` the part
+    under which a reader finds its checks.
     """
 
     part: Part
@@ -145,6 +147,22 @@ class State:
     checks: tuple[Judged, ...]
     found: tuple[str, ...] = ()
     culprit: bool = False
+    told_at: str | None = None
+
+    @property
+    def look(self) -> str:
+        """The classes that it is drawn with."""
+        return self.outcome + " culprit" * self.culprit + " found" * bool(self.found)
+
+    @property
+    def sign(self) -> str:
+        """What stands before its name."""
+        return MARKS.get(self.outcome, "")
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything is known of it."""
+        return bool(self.checks or self.found)
 
     @property
     def text(self) -> str:
@@ -188,8 +206,16 @@ def states(checks: Sequence[Judged], culprit: Judged | None = None) -> dict[str,
             for key in located(judged):
                 found[key].append(judged["id"])
     opened = located(culprit) if culprit is not None else ()
+    asked = {key for key in PARTS if own[key] or found[key]}
     return {
-        key: State(part, _outcome(part, own, found), tuple(own[key]), tuple(found[key]), key in opened)
+        key: State(
+            part,
+            _outcome(part, own, found),
+            tuple(own[key]),
+            tuple(found[key]),
+            key in opened,
+            next((at for at in (key, part.inside) if at in asked), None),
+        )
         for key, part in PARTS.items()
     }
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS
+from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS, all_checks
 from cs336_harness.subject.failures import BlankEntryPoint, CannotJudgeError
 from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.verdict.progress import progress_lines
 from cs336_harness.verdict.suite import OUTCOMES, WHOLE_DECODER, Result, summary
 
 MARKS = {"passed": "✓", "failed": "✗", "blank": "○", "blocked": "·", "skipped": "-", "advisory": "!"}
+ASKED_PASSED = "all required checks that were asked passed"
+
 STYLES = {
     "passed": "green",
     "failed": "bold red",
@@ -274,11 +276,15 @@ def _summary_line(results: Sequence[Result], seconds: float, missing: str | None
 
 def verdict_line(results: Sequence[Result]) -> str:
     """What was shown, and never more than was run."""
-    return verdict_sentence(summary(result for result in results if not result.check.advisory and not _unasked(result)))
+    counts = summary(result for result in results if not result.check.advisory and not _unasked(result))
+    return verdict_sentence(counts, [result.check.id for result in results])
 
 
-def verdict_sentence(counts: Mapping[str, int]) -> str:
-    """The same of how many required checks came out each way; an outcome that is not named counts nothing."""
+def verdict_sentence(counts: Mapping[str, int], ids: Iterable[str]) -> str:
+    """The same of how many required checks came out each way, and of the ids of all that were asked.
+
+    An outcome that is not named counts nothing.
+    """
     counts = {outcome: counts.get(outcome, 0) for outcome in OUTCOMES}
     required = sum(counts.values())
     if counts["blocked"] and not counts["failed"]:
@@ -295,7 +301,10 @@ def verdict_sentence(counts: Mapping[str, int]) -> str:
         return "no required check ran"
     if counts["skipped"]:
         return "every required check that could run passed"
-    return "all required checks passed"
+    nobody_may_leave_out = {
+        check.id for check in all_checks().values() if not check.advisory and check.task not in OPTIONAL_TASKS
+    }
+    return "all required checks passed" if nobody_may_leave_out <= set(ids) else ASKED_PASSED
 
 
 def _are(more: int) -> str:

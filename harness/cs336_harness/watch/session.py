@@ -20,7 +20,7 @@ from cs336_harness.subject.locating import root_of
 from cs336_harness.verdict.explain import hints
 from cs336_harness.verdict.progress import entry_points_of, progress_lines
 from cs336_harness.verdict.report import MARKS, STYLES, counts_line, failure_block, print_report, to_json
-from cs336_harness.verdict.suite import Result, select
+from cs336_harness.verdict.suite import Result, blockers, select
 
 if TYPE_CHECKING:
     from cs336_harness.picture.live import Live
@@ -220,7 +220,7 @@ class Session:
             complete = not any(result.stops_exit_zero for result in results)
             self._print_lines(lines if complete else [line for line in lines[:2] if line != "complete when"])
         self._show_keys()
-        self._draw(to_json(self._path.name, results))
+        self._draw(to_json(self._path.name, [*blockers(results, self._results), *results]))
 
     def _draw(self, data: dict[str, Any]) -> None:
         """Shows a verdict on the live page, where there is one."""

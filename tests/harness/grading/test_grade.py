@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -203,6 +204,49 @@ def test_a_report_holds_no_hint_that_the_rubric_hides(out: Path, tmp_path: Path)
         assert ("A step." in report) == hinted
     pages.write(tmp_path, [record], Rubric(visible=("score",)))
     assert each["message"] not in (tmp_path / "reports" / "bob.html").read_text()
+
+
+HOSTILE = "</td></style><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[31m\x00\u202egnp\u2066 '\"&\ud800"
+
+
+def test_whatever_comes_from_a_class_is_text_on_every_page(out: Path, tmp_path: Path) -> None:
+    record = json.loads((out / "records" / "bob.json").read_text())
+    name = "".join(each for each in HOSTILE if each not in "/\x00\ud800")  # what no file system has in a name
+    defect = {"name": HOSTILE, "explanation": HOSTILE, "hint": HOSTILE, "steps": [HOSTILE]}
+    told = {"where": HOSTILE, "confidence": HOSTILE, "defects": [defect], "together": False, "told_before": None}
+    told |= {"reading": HOSTILE, "table": [HOSTILE], "evidence": [HOSTILE], "reproducer": HOSTILE}
+    for each in record["checks"]:
+        each |= {"message": HOSTILE, "details": [HOSTILE]}
+        each |= {"diagnosis": told} if each["outcome"] == "failed" else {"outcome": "blank"}
+    record |= {"name": name, "reason": HOSTILE, "diagnosis": [defect | {"name": name}]}
+    record["writeup"] = {"reason": HOSTILE, "right": 0, "asked": 1}
+    crashed = record | {"name": f"{name}2", "state": "crashed"}
+    for visible in (VISIBLE, ("score", "tasks", "writeup")):
+        pages.write(tmp_path, [record, crashed], Rubric(visible=visible))
+        written = [tmp_path / "index.html", *(tmp_path / "reports").iterdir()]
+        assert len(written) == 5
+        for path in written:
+            text = path.read_text()
+            assert not set(text) & set("\x00\x1b\u202e\u2066\ud800"), path
+            assert "\\u202e" in text
+            shown = Page()
+            shown.feed(MarkdownIt().render(text) if path.suffix == ".md" else text)
+            assert "img" not in shown.tags
+            assert shown.tags.count("script") == (path.suffix == ".html")
+
+
+def test_the_class_page_is_made_of_the_picture(out: Path) -> None:
+    shown, report = ((out / name).read_text() for name in ("index.html", "reports/bob.html"))
+    for part in ("style", "script"):
+        (of_class,), (of_student,) = (
+            re.findall(f"<{part}>(.*?)</{part}>", each, re.DOTALL) for each in (shown, report)
+        )
+        assert of_class == of_student
+    assert "unsafe" not in shown
+    assert 'aria-label="Q, K and V projections: wrong in 1 of 3"' in shown
+    details = re.search(r'id="part-projections">(.*?)</details>', shown, re.DOTALL)
+    assert details is not None
+    assert '<a href="reports/bob.html">bob</a>' in details[1]
 
 
 def test_markdown_reports_show_foreign_text_as_text(out: Path) -> None:

@@ -70,6 +70,21 @@ document.addEventListener("keydown", event => {
   if (best) show(best);
 });
 
+// A table of a class is sorted by the column whose head is pressed, the other way when it is pressed again.
+document.addEventListener("click", event => {
+  const head = event.target.closest?.(".sortable th"), button = event.target.closest?.("button");
+  if (!head || !button) return;
+  const table = head.closest("table"), falling = head.ariaSort === "ascending", column = head.cellIndex;
+  const value = row => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
+  const rows = [...table.tBodies[0].rows].sort((one, other) => {
+    const [a, b] = [value(one), value(other)], order = isNaN(a) || isNaN(b) ? a.localeCompare(b) : a - b;
+    return falling ? -order : order;
+  });
+  for (const each of table.querySelectorAll("th[aria-sort]")) each.removeAttribute("aria-sort");
+  head.ariaSort = falling ? "descending" : "ascending";
+  table.tBodies[0].append(...rows);
+});
+
 // The live page: each verdict takes the place of the one before. What the reader has unfolded stays so, but a hint of
 // another failure stays folded.
 if ("live" in document.body.dataset) {
