@@ -90,6 +90,7 @@ document.addEventListener("click", event => {
 if ("live" in document.body.dataset) {
   const main = document.querySelector("main"), connection = document.getElementById("connection");
   const SILENCE = 25000; // the server gives a sign of life every 10 s
+  const SILENT = "The watch does not answer. This is its last verdict; trying again …";
   let source, heard, ended = false;
 
   const of = details => details.closest(".failure")?.dataset.of ?? "";
@@ -126,11 +127,15 @@ if ("live" in document.body.dataset) {
       connection.textContent = "The watch has ended. This is its last verdict.";
     });
     source.onerror = () => {
-      if (!ended) connection.textContent = "The watch does not answer. This is its last verdict; trying again …";
+      if (!ended) connection.textContent = SILENT;
       if (!ended && source.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
     };
   }
-  const look = () => { if (!ended && Date.now() - heard > SILENCE) connect(); };
+  const look = () => {
+    if (ended || Date.now() - heard <= SILENCE) return;
+    connection.textContent = SILENT; // the first that is heard takes it away
+    connect();
+  };
   setInterval(look, 5000);
   for (const each of ["visibilitychange", "online", "pageshow"]) addEventListener(each, look);
   connect();
