@@ -48,6 +48,47 @@ READ = {
         "norm before feed-forward (ln2)",
         "the feed-forward gets gains of one in place of ln2.weight",
     ),
+    "Attention's output added to what the feed-forward reads, behind its norm": (
+        "residual",
+        "the feed-forward reads ln2(h) + a, must read ln2(h)",
+    ),
+    "The feed-forward reads ln2 of what attention read": (
+        "residual",
+        "the feed-forward reads ln2(ln1(x)), must read ln2(h)",
+    ),
+    "Attention's output added once more at the end of the block": (
+        "residual",
+        "the block gives h + a + f, must give h + f",
+    ),
+    "Each block's input added to its output once more, in the model's loop": (
+        "residual",
+        "the model goes on with x + out, must go on with out",
+    ),
+    "The keys of the first head made with the query projection": (
+        "heads",
+        "head 0's keys are made with rows 0 to 19 of q_proj, must be made with rows 0 to 19 of k_proj;"
+        " of the heads 0 to 2, 1 and 2 are right",
+    ),
+    "Each head attends to the values of the next one": (
+        "heads",
+        "head 0's values are made with rows 20 to 39 of v_proj, must be made with rows 0 to 19 of v_proj",
+    ),
+    "Queries turned as for the next position": (
+        "positions",
+        "every head's queries are turned as for position t + 1, must be turned as for position t",
+    ),
+    "The first channel of a pair overwritten before the second one is made of it": (
+        "positions",
+        "channel 0 is overwritten before channel 1 is made of it",
+    ),
+    "The softmax taken twice": ("attention", "the softmax is taken twice"),
+    "The feed-forward's input added to its output": ("feed-forward", "the feed-forward gives its input, must give 0"),
+    "An eps that is a lower limit and is not added": ("norm", "eps is the least that the mean of squares may be"),
+    "The last token id wraps around to 0": (
+        "embedding",
+        "with 7 rows, id 6 gets row 0, must get row 6; the ids 0 to 5 are right: ids are taken modulo vocab_size - 1",
+    ),
+    "The rows of the head brought to length one": ("head", "that is 1 / the length of the token's row of lm_head"),
     "Logits divided by 0.7": ("head", "every logit is 1.43 times what it must be"),
     "A constant added to all logits": ("post-processing", "0.1 is added to every logit"),
     "All but the five best logits set to -1e4": ("post-processing", "5 logits of each position are right"),

@@ -3,6 +3,7 @@
 They must be caught and placed, and no known mistake may be claimed for them.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
@@ -15,6 +16,8 @@ from cs336_harness.defects import Place
 from cs336_harness.reference.oracle_adapters import NORM_EPS, refuse_sizes_that_do_not_fit
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
+
+Step = Callable[[Tensor], Tensor]
 
 UNLISTED: dict[str, tuple[Any, tuple[Place, ...]]] = {}
 """Name -> adapters and the places that are right."""
@@ -257,6 +260,131 @@ class HalfBranch(OtherBlock):
         return x + 0.5 * sublayer
 
 
+class OtherWiring(Variation):
+    """A block whose two lines are written anew: what is read, and where it is added."""
+
+    def wired(self, x: Tensor, norms: tuple[Step, Step], attention: Step, feed_forward: Step) -> Tensor:
+        raise NotImplementedError
+
+    def block(self, x: Tensor, weights: Mapping[str, Tensor], heads: tuple[int, int], theta: float) -> Tensor:
+        matrices = tuple(weights[f"attn.{name}_proj.weight"] for name in ("q", "k", "v", "output"))
+        ln1, ln2 = (functools.partial(self.rmsnorm, gain=weights[f"{n}.weight"], eps=NORM_EPS) for n in ("ln1", "ln2"))
+        return self.wired(
+            x,
+            (ln1, ln2),
+            lambda y: self.self_attention(y, matrices, heads, torch.arange(x.shape[-2]), theta),  # ty: ignore
+            lambda y: self.swiglu(y, *(weights[f"ffn.w{i}.weight"] for i in (1, 2, 3))),
+        )
+
+
+@unlisted(Place.RESIDUAL)
+class AttentionAddedToTheInput(OtherWiring):
+    """Attention's output added to what the feed-forward reads, behind its norm."""
+
+    def wired(self, x: Tensor, norms: tuple[Step, Step], attention: Step, feed_forward: Step) -> Tensor:
+        attended = attention(norms[0](x))
+        return x + attended + feed_forward(norms[1](x + attended) + attended)
+
+
+@unlisted(Place.RESIDUAL)
+class NormOfTheNorm(OtherWiring):
+    """The feed-forward reads ln2 of what attention read."""
+
+    def wired(self, x: Tensor, norms: tuple[Step, Step], attention: Step, feed_forward: Step) -> Tensor:
+        normed = norms[0](x)
+        return x + attention(normed) + feed_forward(norms[1](normed))
+
+
+@unlisted(Place.RESIDUAL)
+class AttentionAddedTwice(OtherWiring):
+    """Attention's output added once more at the end of the block."""
+
+    def wired(self, x: Tensor, norms: tuple[Step, Step], attention: Step, feed_forward: Step) -> Tensor:
+        attended = attention(norms[0](x))
+        return x + attended + feed_forward(norms[1](x + attended)) + attended
+
+
+@unlisted(Place.RESIDUAL)
+class BlockAddedAgain(Variation):
+    """Each block's input added to its output once more, in the model's loop."""
+
+    def transformer_lm(self, shape: DecoderShape, weights: Mapping[str, Tensor], token_ids: Tensor) -> Tensor:
+        return InTheLoop().transformer_lm(shape, weights, token_ids)
+
+
+class InTheLoop(Variation):
+    def block(self, x: Tensor, weights: Mapping[str, Tensor], heads: tuple[int, int], theta: float) -> Tensor:
+        return x + super().block(x, weights, heads, theta)
+
+
+@unlisted(Place.HEADS)
+class KeysOfOneHead(Variation):
+    """The keys of the first head made with the query projection."""
+
+    def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return (q, torch.cat([q[..., :1, :, :], k[..., 1:, :, :]], -3), v) if q.shape == k.shape else (q, k, v)
+
+
+@unlisted(Place.HEADS)
+class ValuesOfTheNext(Variation):
+    """Each head attends to the values of the next one."""
+
+    def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return q, k, v.roll(-1, -3)
+
+
+@unlisted(Place.POSITIONS)
+class QueriesAhead(Variation):
+    """Queries turned as for the next position."""
+
+    def rotate_queries(self, q: Tensor, positions: Tensor, theta: float) -> Tensor:
+        return super().rotate_queries(q, positions + 1, theta)
+
+
+@unlisted(Place.POSITIONS)
+class Overwritten(Variation):
+    """The first channel of a pair overwritten before the second one is made of it."""
+
+    def rotate(self, x: Tensor, positions: Tensor, theta: float, *, inside: bool = False) -> Tensor:
+        angles = self.angles(positions.to(x.dtype), x.shape[-1], theta)
+        even, odd = x[..., 0::2], x[..., 1::2]
+        even = even * angles.cos() - odd * angles.sin()
+        return torch.stack((even, even * angles.sin() + odd * angles.cos()), -1).flatten(-2)
+
+
+@unlisted(Place.ATTENTION, Place.MASK)
+class SoftmaxTwice(Variation):
+    """The softmax taken twice."""
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        weights = super().attend(Q, K, torch.eye(K.shape[-2]).expand(*K.shape[:-1], K.shape[-2]), allowed)
+        return self.softmax(weights, -1) @ V
+
+
+@unlisted(Place.FEED_FORWARD)
+class InputAdded(Variation):
+    """The feed-forward's input added to its output."""
+
+    def swiglu(self, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
+        return x + super().swiglu(x, w1, w2, w3)
+
+
+@unlisted(Place.NORM)
+class EpsAsFloor(Variation):
+    """An eps that is a lower limit and is not added."""
+
+    def rmsnorm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return x / x.pow(2).mean(-1, keepdim=True).clamp_min(eps).sqrt() * gain
+
+
+@unlisted(Place.EMBEDDING)
+class LastIdWraps(Variation):
+    """The last token id wraps around to 0."""
+
+    def embedding(self, weights: Tensor, token_ids: Tensor) -> Tensor:
+        return weights[token_ids % (len(weights) - 1)]
+
+
 class OtherModel(Variation):
     def transformer_lm(self, shape: DecoderShape, weights: Mapping[str, Tensor], token_ids: Tensor) -> Tensor:
         return self.after(super().transformer_lm(shape, self.before(shape, dict(weights)), token_ids))
@@ -366,6 +494,16 @@ class MeanOverTime(OtherModel):
 
     def after(self, logits: Tensor) -> Tensor:
         return logits - 1e-2 * logits.mean(1, keepdim=True)
+
+
+@unlisted(Place.HEAD, Place.POST_PROCESSING)
+class HeadNormalised(OtherModel):
+    """The rows of the head brought to length one."""
+
+    def before(self, shape: DecoderShape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        if shape.tie_embeddings:
+            return weights
+        return {**weights, "lm_head.weight": torch.nn.functional.normalize(weights["lm_head.weight"], dim=-1)}
 
 
 class HalfDetached(VariationModel):

@@ -119,14 +119,25 @@ class Variation:
             self.linear(x, weight).unflatten(-1, (count, -1)).transpose(-2, -3)
             for weight, count in ((w_q, num_heads), (w_k, num_kv_heads), (w_v, num_kv_heads))
         )
+        q, k, v = self.parts(q, k, v)
         if positions is not None:
             positions = (positions + self.shift)[..., None, :]
-            q, k = (self.rotate(part, positions, theta, inside=True) for part in (q, k))
+            q, k = self.rotate_queries(q, positions, theta), self.rotate(k, positions, theta, inside=True)
         k, v = (part.repeat_interleave(num_heads // num_kv_heads, -3) for part in (k, v))
         causal = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool).tril()
         return self.linear(self.attend(q, k, v, causal).transpose(-2, -3).flatten(-2), w_o)
 
+    def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every head, (..., H, T, d), as they are turned and meet."""
+        return q, k, v
+
+    def rotate_queries(self, q: Tensor, positions: Tensor, theta: float) -> Tensor:
+        return self.rotate(q, positions, theta, inside=True)
+
     # The model
+
+    def embedding(self, weights: Tensor, token_ids: Tensor) -> Tensor:
+        return weights[token_ids]
 
     def block(self, x: Tensor, weights: Mapping[str, Tensor], heads: tuple[int, int], theta: float) -> Tensor:
         w_q, w_k, w_v, w_o = (weights[f"attn.{name}_proj.weight"] for name in ("q", "k", "v", "output"))
@@ -140,7 +151,7 @@ class Variation:
         if bool(((token_ids < 0) | (token_ids >= shape.vocab_size)).any()) or token_ids.numel() == 0:
             raise ValueError(f"token ids must be there, and be 0 to {shape.vocab_size - 1}")
         refuse_longer_than_context(token_ids.shape[-1], shape.context_length)
-        x = weights["token_embeddings.weight"][token_ids]
+        x = self.embedding(weights["token_embeddings.weight"], token_ids)
         for layer in range(shape.num_layers):
             own = {name: weights[f"layers.{layer}.{name}"] for name in shape.layer_weight_shapes()}
             x = self.block(x, own, (shape.num_heads, shape.num_kv_heads), shape.rope_theta)
@@ -208,7 +219,7 @@ class VariationAdapters:
         return self.variation.linear(in_features, weights)
 
     def run_embedding(self, vocab_size: int, d_model: int, weights: Tensor, token_ids: Tensor) -> Tensor:
-        return weights[token_ids]
+        return self.variation.embedding(weights, token_ids)
 
     def run_swiglu(
         self, d_model: int, d_ff: int, w1_weight: Tensor, w2_weight: Tensor, w3_weight: Tensor, in_features: Tensor

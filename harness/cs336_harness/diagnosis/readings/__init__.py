@@ -12,14 +12,17 @@ from cs336_harness.diagnosis.readings.attention import read_attention
 from cs336_harness.diagnosis.readings.components import read_embedding, read_linear, read_norm, read_softmax
 from cs336_harness.diagnosis.readings.curves import read_silu, read_swiglu
 from cs336_harness.diagnosis.readings.layers import UNREADABLE, read_branches, read_ends, read_layer_order
+from cs336_harness.diagnosis.readings.projections import read_added_input, read_projections
 from cs336_harness.diagnosis.readings.reading import Reader, Reading
 from cs336_harness.diagnosis.readings.rotary import read_rotary
 from cs336_harness.diagnosis.readings.self_attention import read_heads, read_kv_heads, read_relative_angles
+from cs336_harness.diagnosis.readings.wiring import read_wiring
 from cs336_harness.subject.calling import Subject
 
 __all__ = ["Reading", "reading_of"]
 
-MODEL = (read_ends, read_layer_order, read_branches, read_heads, read_relative_angles)
+ATTENTION = (read_heads, read_projections, read_relative_angles)
+MODEL = (read_ends, read_layer_order, read_wiring, read_branches, *ATTENTION)
 READERS: dict[str, tuple[Reader, ...]] = {
     "run_linear": (read_linear,),
     "run_embedding": (read_embedding,),
@@ -32,9 +35,9 @@ READERS: dict[str, tuple[Reader, ...]] = {
     **{
         name: tuple(functools.partial(reader, name=name) for reader in readers)
         for name, readers in {
-            "run_multihead_self_attention": (read_heads,),
-            "run_multihead_self_attention_with_rope": (read_heads, read_relative_angles),
-            "run_transformer_block": (read_branches, read_heads, read_relative_angles),
+            "run_multihead_self_attention": (read_added_input, read_heads, read_projections),
+            "run_multihead_self_attention_with_rope": (read_added_input, *ATTENTION),
+            "run_transformer_block": (read_wiring, read_branches, *ATTENTION),
             "run_transformer_lm": MODEL,
             "built": (*MODEL[:2], read_kv_heads, *MODEL[2:]),
         }.items()

@@ -5,6 +5,8 @@ Shapes: Q queries, K keys, d channels of queries and keys; attention weights and
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -178,6 +180,9 @@ def score_reading(
         lower = "lowers" if slope < 0 else "raises"
         text = f"each step of distance between query and key {lower} the score by {number(abs(slope))}; nothing must"
         return Reading(text, Place.ATTENTION)
+    bent = _bent(logs, scores, visible)
+    if bent is not None:
+        return bent
     cut = _same_scores(logs, must, visible)
     if cut is not None:
         return cut
@@ -196,6 +201,29 @@ def score_reading(
         lines,
         vague=True,
     )
+
+
+SOFTMAX_TWICE = "the softmax is taken twice: what it takes is softmax(s), must be the scores s themselves"
+BENT: dict[str, Callable[[Tensor], Tensor]] = {
+    SOFTMAX_TWICE: lambda s: s.softmax(-1),
+    "the softmax is taken of tanh(s), must be taken of the scores s": torch.tanh,
+    "the softmax is taken of sigmoid(s), must be taken of the scores s": torch.sigmoid,
+    "the softmax is taken of relu(s), must be taken of the scores s": torch.relu,
+    "the softmax is taken of |s|, must be taken of the scores s": torch.abs,
+    "the softmax is taken of s², must be taken of the scores s": torch.square,
+    "the softmax is taken of exp(s), must be taken of the scores s": torch.exp,
+}
+"""What may become of scores s before the softmax that makes the weights."""
+
+
+def _bent(logs: Tensor, scores: Tensor, visible: Tensor) -> Reading | None:
+    """A curve that scores go through, all (Q, K)."""
+    kept = scores.masked_fill(~visible, -torch.inf)
+    for text, curve in BENT.items():
+        bent = _centred(curve(kept).masked_fill(~visible, 0), visible)
+        if not differ(logs, bent):
+            return Reading(text, Place.ATTENTION)
+    return None
 
 
 def _same_scores(logs: Tensor, must: Tensor, visible: Tensor) -> Reading | None:

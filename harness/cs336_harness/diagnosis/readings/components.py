@@ -5,11 +5,13 @@ Shapes: R rows, D = d_model, V = vocab_size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from cs336_harness.defects import Place
-from cs336_harness.diagnosis.readings.reading import ROUNDING, Reading, ask, differ, factor, number, table
+from cs336_harness.diagnosis.readings.reading import ROUNDING, Reading, ask, differ, factor, number, span, table
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
 
@@ -62,6 +64,9 @@ def rows_of_tokens(read: Tensor, right: Tensor) -> Reading | None:
     if scale is not None:
         same = abs(scale - 1) <= ROUNDING
         return None if same else Reading(f"every token's vector is {number(scale)} times its row", Place.EMBEDDING)
+    got = _rows_got(read, right)
+    if got is not None and got != list(range(len(right))):
+        return _other_rows(got)
     for token in range(len(right)):
         if not differ(read[token], right[token]):
             continue
@@ -73,6 +78,39 @@ def rows_of_tokens(read: Tensor, right: Tensor) -> Reading | None:
         if float(read[token].abs().max()) < 1e-6:
             return Reading(f"token {token} gets zeros, must get row {token}", Place.EMBEDDING)
     return None
+
+
+ROWS: dict[str, Callable[[int, int], int]] = {
+    "ids are raised by one": lambda token, size: (token + 1) % size,
+    "ids are lowered by one": lambda token, size: (token - 1) % size,
+    "ids are raised by one, at most to vocab_size - 1": lambda token, size: min(token + 1, size - 1),
+    "ids are lowered by one, at least to 0": lambda token, size: max(token - 1, 0),
+    "ids are taken modulo vocab_size - 1": lambda token, size: token % (size - 1),
+    "ids are cut to at most vocab_size - 2": lambda token, size: min(token, size - 2),
+    "ids are cut to at least 1": lambda token, size: max(token, 1),
+    "ids are counted from the end": lambda token, size: size - 1 - token,
+    "ids have no effect": lambda token, size: 0,
+    "ids are halved": lambda token, size: token // 2,
+}
+"""Which row an id may read in place of its own, for a vocabulary of a size."""
+
+
+def _rows_got(read: Tensor, right: Tensor) -> list[int] | None:
+    """The row that each token got, as it is; None where one got something else."""
+    nearest = torch.cdist(read, right).argmin(1)
+    return None if any(differ(read[token], right[row]) for token, row in enumerate(nearest)) else nearest.tolist()
+
+
+def _other_rows(got: list[int]) -> Reading:
+    """Tokens that get each other's rows, and the one rule that fits."""
+    size = len(got)
+    wrong = [token for token, row in enumerate(got) if row != token]
+    rule = next((rule for rule, of in ROWS.items() if got == [of(token, size) for token in range(size)]), None)
+    first, right = wrong[0], [token for token in range(size) if token not in wrong]
+    text = f"with {size} rows, id {first} gets row {got[first]}, must get row {first}"
+    text += f"; the ids {span(right)} are right" if right else ""
+    text += f": {rule}" if rule else ""
+    return Reading(text, Place.EMBEDDING, table("id", range(size), range(size), got) if size < 10 else ())
 
 
 def read_softmax(subject: Subject) -> Reading | None:
@@ -143,18 +181,21 @@ def _uneven(ones: Tensor, given: Tensor) -> Reading:
 def _divisor(subject: Subject, row: Tensor, read: Tensor, scales: tuple[float, ...]) -> Reading | None:
     """divisor² = share · mean(x²) + eps, from three scales of one row."""
     square = float(row.to(torch.float64).square().mean())
+    told = _other_eps(read, square, scales)
+    if told is not None:
+        return told
     share = (float(read[0]) ** 2 - float(read[1]) ** 2) / (square * (scales[0] ** 2 - scales[1] ** 2))
     eps = float(read[2]) ** 2 - share * square * scales[2] ** 2
     right = [(square * scale**2 + EPS) ** 0.5 for scale in scales]
     lines = table("root mean square", [number(square**0.5 * scale) for scale in scales], right, read.tolist())
     predicted = (share * square * scales[1] ** 2 + eps) if share > 0 else -1.0
     fits = predicted > 0 and abs(predicted**0.5 / float(read[1]) - 1) < 0.02
-    if not fits or abs(share - 1) > ROUNDING:
+    if abs(share - 1) > ROUNDING:
         return Reading(_other_divisor(row.to(torch.float64), float(read[0]), square), Place.NORM, lines)
-    outside = float(read[2]) - square**0.5 * scales[2]
-    if abs(outside / EPS - 1) < 0.02:
-        text = "eps is added to the root mean square, must be added to the mean of squares under the root"
-        return Reading(text, Place.NORM, lines)
+    if not fits:
+        size, got, must = (number(value) for value in (square**0.5 * scales[1], float(read[1]), right[1]))
+        text = f"a large row is divided rightly; one with a root mean square of {size} is divided by {got}, must be"
+        return Reading(f"{text} by {must}, because of eps = {EPS:g}", Place.NORM, lines)
     if abs(eps - EPS) > 0.02 * EPS:
         used = f"{eps:.2g}" if abs(eps) > 1e-10 else "0"
         return Reading(f"eps is {used}, must be {EPS:g} as it was given", Place.NORM, lines)
@@ -164,6 +205,29 @@ def _divisor(subject: Subject, row: Tensor, read: Tensor, scales: tuple[float, .
     other = float((row.to(torch.float64) / larger[0]).mean()) ** 2 - square
     if abs(other - 0.1) > 0.002:
         return Reading(f"given eps = 0.1, an eps of {number(other)} is used", Place.NORM)
+    return None
+
+
+OTHER_EPS: dict[str, Callable[[float], float]] = {
+    "eps is added to the root mean square, must be added to the mean of squares under the root": lambda m: m**0.5 + EPS,
+    "eps is the least that the mean of squares may be, must be added to it": lambda m: max(m, EPS) ** 0.5,
+    "eps is the least that the root mean square may be, must be added to the mean of squares": lambda m: max(
+        m**0.5, EPS
+    ),
+    "the root of eps is added to the root mean square, must be one root of the sum": lambda m: m**0.5 + EPS**0.5,
+    "eps is subtracted from the mean of squares, must be added": lambda m: max(m - EPS, 0.0) ** 0.5,
+}
+"""What else eps may do: the divisor for a mean of squares m."""
+
+
+def _other_eps(read: Tensor, square: float, scales: tuple[float, ...]) -> Reading | None:
+    squares = [square * scale**2 for scale in scales]
+    right = [(m + EPS) ** 0.5 for m in squares]
+    for text, divisor in OTHER_EPS.items():
+        other = [divisor(m) for m in squares]
+        if all(abs(float(got) - value) <= 0.01 * value for got, value in zip(read, other, strict=True)):
+            names = [number(m**0.5) for m in squares]
+            return Reading(text, Place.NORM, table("root mean square", names, right, read.tolist()))
     return None
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from cs336_harness.defects import Place
-from cs336_harness.diagnosis.readings.reading import Reading, ask, differ, factor, number, table
+from cs336_harness.diagnosis.readings.reading import ROUNDING, Reading, ask, differ, factor, number, table
+from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
 
 VALUES = torch.tensor([-4.0, -2.0, -1.0, 0.0, 0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
@@ -89,6 +90,9 @@ def read_swiglu(subject: Subject) -> Reading | None:
     gated = _hidden(subject, VALUES, torch.ones_like(VALUES))
     if gated is None:
         return None
+    added = _added_input(subject)
+    if added is not None:
+        return added
     linear = _hidden(subject, torch.full_like(VALUES, 2.0), VALUES)
     nothing = _hidden(subject, torch.zeros_like(VALUES), torch.zeros_like(VALUES))
     if linear is None or nothing is None:
@@ -106,6 +110,19 @@ def read_swiglu(subject: Subject) -> Reading | None:
         lines = table("w1 x", [number(float(z)) for z in VALUES], [0.0] * len(VALUES), ungated.tolist())
         return Reading("where w3 x is 0 the result is not 0: w3's output is not multiplied with the gate", HERE, lines)
     return _gate(straight) or _curve(gated, "the curve that w1's output goes through")
+
+
+def _added_input(subject: Subject) -> Reading | None:
+    """Whether the feed-forward gives its input too: all weights are zero, so nothing else can come out."""
+    x = normal(1, 3, D, seed=34)
+    weights = {"w1_weight": torch.zeros(F, D), "w2_weight": torch.zeros(D, F), "w3_weight": torch.zeros(F, D)}
+    out = ask(subject, "run_swiglu", x.shape, d_model=D, d_ff=F, in_features=x, **weights)
+    times = None if out is None else factor(out, x.to(torch.float64))
+    if times is None or abs(times) < ROUNDING:
+        return None
+    how = "its input" if abs(times - 1) < ROUNDING else f"{number(times)} times its input"
+    text = f"with weights of zero, the feed-forward gives {how}, must give 0: the block adds x, not the feed-forward"
+    return Reading(text, HERE)
 
 
 def _gate(straight: Tensor) -> Reading | None:

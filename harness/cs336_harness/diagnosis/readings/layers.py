@@ -26,7 +26,7 @@ TIME = 4
 
 
 @functools.cache
-def _layer() -> Mapping[str, Tensor]:
+def random_layer() -> Mapping[str, Tensor]:
     """Random weights that neither read the last channel nor write to it; gains of 1 ± 0.5."""
     weights = {name.removeprefix("layers.0."): weight for name, weight in make_weights(SHAPE, 21).items()}
     layer = {name: weights[name].clone() for name in SHAPE.layer_weight_shapes()}
@@ -43,7 +43,7 @@ def _tokens() -> Tensor:
 
 
 def _stream(subject: Subject, name: str, tokens: Tensor, **changed: Tensor) -> Tensor | None:
-    layer = {**_layer(), **{key.replace("__", ".") + ".weight": weight for key, weight in changed.items()}}
+    layer = {**random_layer(), **{key.replace("__", ".") + ".weight": weight for key, weight in changed.items()}}
     return stream_of(subject, name, SHAPE, [layer], tokens)
 
 
@@ -127,7 +127,7 @@ def _branch(
         return Reading(f"{branch}'s output is added {number(own)} times, must be added once", place)
     where = {"ln1": Place.FIRST_NORM, "ln2": Place.SECOND_NORM}[norm]
     here = Place.ATTENTION if norm == "ln1" else Place.FEED_FORWARD
-    gain = _layer()[f"{norm}.weight"]
+    gain = random_layer()[f"{norm}.weight"]
     larger, expected = added(subject, 10 * tokens), added(reference(), 10 * tokens)
     if larger is not None and expected is not None and not differ(expected, right, 0.05) and differ(larger, read, 0.05):
         grown = float(larger.norm() / read.norm())
@@ -141,7 +141,7 @@ def _branch(
         return Reading(f"{norm}.weight has no effect on what {branch} adds", where)
     for weight in (norm, *inside):
         full = f"{weight}.weight"
-        doubled = added(subject, **{weight.replace(".", "__"): 2 * _layer()[full]})
+        doubled = added(subject, **{weight.replace(".", "__"): 2 * random_layer()[full]})
         spot = where if weight == norm else here
         times = None if doubled is None else factor(doubled, read)
         if times is not None and weight in ONCE[2:] and abs(times - 2) > 0.02:
@@ -158,7 +158,7 @@ def _gain(
 ) -> Reading | None:
     """Whether gains of one, or the other norm's gains, explain a branch."""
     other = "ln2" if norm == "ln1" else "ln1"
-    gain, others = _layer()[f"{norm}.weight"], _layer()[f"{other}.weight"]
+    gain, others = random_layer()[f"{norm}.weight"], random_layer()[f"{other}.weight"]
     read = added(subject)
     explained = {
         f"{branch} gets gains of one in place of {norm}.weight": torch.ones_like(gain),
@@ -315,6 +315,9 @@ def _logits(read: Tensor, right: Tensor) -> Reading | None:
             f"all logits of a position are moved by one number ({number(float(moved[0, 0, 0]))} at position 0)",
             Place.POST_PROCESSING,
         )
+    by_token = _by_token(read, right)
+    if by_token is not None:
+        return by_token
     kept = (moved.abs() <= ROUNDING * right.abs().max()).sum(-1)
     if bool((kept > 0).all()) and int(kept.max()) < right.shape[-1] and bool((kept == kept[0, 0]).all()):
         other = float(read[moved.abs() > ROUNDING * float(right.abs().max())][0])
@@ -322,6 +325,17 @@ def _logits(read: Tensor, right: Tensor) -> Reading | None:
         text = f"{few} logits of each position are right, the other {all_of_them - few} are not"
         return Reading(f"{text}: one is {number(other)}", Place.POST_PROCESSING)
     return None
+
+
+def _by_token(read: Tensor, right: Tensor) -> Reading | None:
+    """The logits of each token multiplied by a number of its own."""
+    times = (read * right).sum((0, 1)) / right.square().sum((0, 1))
+    if differ(read, times * right, 1e-3):
+        return None
+    lengths = 1 / make_weights(SHAPE, 23)["lm_head.weight"].to(torch.float64).norm(dim=-1)
+    cause = ": that is 1 / the length of the token's row of lm_head.weight" * (not differ(times, lengths))
+    text = f"the logit of token 0 is {number(float(times[0]))} times what it must be, that of token 1"
+    return Reading(f"{text} {number(float(times[1]))} times, and so on{cause}", Place.HEAD)
 
 
 def _head(logits: Callable[..., Tensor | None], subject: Subject) -> Reading | None:

@@ -24,10 +24,12 @@ from cs336_harness.subject.calling import Subject
 
 WIDTH = 8
 THETA, OTHER_THETA = 100.0, 10000.0
+REACH = 400
+"""The max_seq_len of the calls."""
 HERE = Place.POSITIONS
 
 
-def rotations(subject: Subject, positions: Tensor, theta: float, reach: int = 400) -> Tensor | None:
+def rotations(subject: Subject, positions: Tensor, theta: float, reach: int = REACH) -> Tensor | None:
     """What becomes of each unit vector at each position: (T, d, d); None when the call raises."""
     time = positions.shape[-1]
     units = torch.eye(WIDTH)[:, None, :].expand(WIDTH, time, WIDTH).contiguous()
@@ -70,15 +72,31 @@ def _partners(turned: Tensor) -> Reading | None:
 
 
 def _lengths(turned: Tensor) -> Reading | None:
+    """The first pair that is not turned but changed in another way: what its two channels become."""
     lengths = turned.norm(dim=1)
     if not differ(lengths, torch.ones_like(lengths)):
         return None
-    position, channel = divmod(int((lengths - 1).abs().argmax()), WIDTH)
-    return Reading(
-        f"channel {channel} at position {position} comes back {number(float(lengths[position, channel]))} times as"
-        " long; a rotation keeps the length",
-        HERE,
+    position, channel = ((lengths - 1).abs() > ROUNDING).nonzero()[0].tolist()
+    first, right = channel - channel % 2, rotations(reference(), torch.arange(len(turned)), THETA)
+    if right is None:
+        return None
+    got, must = (each[position, first : first + 2, first : first + 2] for each in (turned, right))
+    told = [
+        f"channel {first + row} becomes {_sum(got[row], first)}"
+        + (", as it must" if not differ(got[row], must[row]) else f", must become {_sum(must[row], first)}")
+        for row in range(2)
+    ]
+    one_after_the_other = torch.stack([must[0], must[1, 0] * must[0] + torch.tensor([0.0, float(must[1, 1])])])
+    cause = f": channel {first} is overwritten before channel {first + 1} is made of it" * (
+        not differ(got, one_after_the_other)
     )
+    return Reading(f"at position {position}, {'; '.join(told)}{cause}", HERE)
+
+
+def _sum(row: Tensor, first: int) -> str:
+    """What a new channel is made of, (2): ``0.54 x0 - 0.841 x1``."""
+    sign = "-" if float(row[1]) < 0 else "+"
+    return f"{number(float(row[0]))} x{first} {sign} {number(abs(float(row[1])))} x{first + 1}"
 
 
 def _frequencies(turned: Tensor, right: Tensor, theta: float) -> Reading | None:
@@ -113,7 +131,9 @@ def _about_angles(each: Tensor, wanted: Tensor, theta: float) -> str:
         return "no pair turns with the position" if len(still) == len(each) else which
     ratio = each / wanted
     if not differ(ratio, ratio[:1].expand_as(ratio)):
-        return f"every pair turns by {number(float(ratio[0]))} times the angle that it must turn by"
+        by_length = abs(float(ratio[0]) * REACH - 1) < ROUNDING
+        cause = f": positions are divided by max_seq_len, here {REACH}" * by_length
+        return f"every pair turns by {number(float(ratio[0]))} times the angle that it must turn by{cause}"
     pair = int((ratio - 1).abs().gt(ROUNDING).nonzero()[0])
     text = f"pair {pair} turns by {radians(float(each[pair]))}, must be {number(float(wanted[pair]))}"
     steps = (each[1:] / each[:-1]).clamp_min(1e-12)

@@ -10,14 +10,14 @@ Shapes: T positions, H heads, d channels of a head, D = H d; weights of attentio
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cs336_harness.defects import Place
-from cs336_harness.diagnosis.readings.attention import mask_reading, score_reading
+from cs336_harness.diagnosis.readings.attention import SOFTMAX_TWICE, mask_reading, score_reading
 from cs336_harness.diagnosis.readings.reading import (
     ROUNDING,
     Reading,
@@ -94,17 +94,22 @@ def logits_of(
     return attempt(lambda: build(subject, shape, weights).forward(ids), size)
 
 
+def block_of(subject: Subject, shape: DecoderShape, layer: Mapping[str, Tensor], tokens: Tensor) -> Tensor | None:
+    """What ``run_transformer_block`` makes of tokens, (T, D) both."""
+    sizes: dict[str, Any] = {"d_model": shape.d_model, "num_heads": shape.num_heads, "d_ff": shape.d_ff}
+    sizes |= {"max_seq_len": shape.context_length, "theta": shape.rope_theta}
+    given = tokens[None].repeat(2, 1, 1)
+    out = ask(subject, "run_transformer_block", given.shape, **sizes, weights=dict(layer), in_features=given)
+    return None if out is None else out[0]
+
+
 def stream_of(
     subject: Subject, name: str, shape: DecoderShape, layers: list[dict[str, Tensor]], tokens: Tensor
 ) -> Tensor | None:
     """The stream (T, D) behind the layers of a block or a model, whose tokens have ``SIZE`` in the last channel."""
     time = len(tokens)
     if name == "run_transformer_block":
-        sizes: dict[str, Any] = {"d_model": shape.d_model, "num_heads": shape.num_heads, "d_ff": shape.d_ff}
-        sizes |= {"max_seq_len": shape.context_length, "theta": shape.rope_theta}
-        given = tokens[None].repeat(2, 1, 1)
-        out = ask(subject, name, given.shape, **sizes, weights=layers[0], in_features=given)
-        return None if out is None else out[0]
+        return block_of(subject, shape, layers[0], tokens)
     ids = torch.arange(time)[None].repeat(2, 1)
     logits = logits_of(subject, name, shape, model_weights(shape, layers, tokens), ids)
     if logits is None or not bool((logits[0, :, shape.d_model - 1].abs() > 1e-6).all()):
@@ -127,12 +132,29 @@ def added_by_attention(
 
     The value of the token ``without`` is zero.
     """
-    d, heads = shape.d_head, shape.num_heads
+    d = shape.d_head
     value = torch.zeros(shape.d_kv, shape.d_model)
     for head in range(shape.num_kv_heads):
         value[head * d : head * d + time, :time] = torch.eye(time) / NORMED
     if without is not None:
         value[:, without] = 0
+    added = attention_of(subject, name, shape, {"q_proj": q, "k_proj": k, "v_proj": value}, time, positions)
+    return None if added is None else added[..., :time]
+
+
+def attention_of(
+    subject: Subject,
+    name: str,
+    shape: DecoderShape,
+    projections: Mapping[str, Tensor],
+    time: int,
+    positions: Tensor | None = None,
+) -> Tensor | None:
+    """What each head gives, (H, T, d), off an output projection that hands it on; None when it cannot be read.
+
+    The last channel of all is not handed on: there the stream keeps its size.
+    """
+    q, k, value = (projections[f"{part}_proj"] for part in "qkv")
     output = torch.eye(shape.d_model)
     output[-1] = 0
     if name.startswith("run_multihead"):
@@ -142,7 +164,7 @@ def added_by_attention(
             places = torch.arange(time) if positions is None else positions
             extra = {"max_seq_len": 64, "theta": shape.rope_theta, "token_positions": places[None]}
         matrices = {"q_proj_weight": q, "k_proj_weight": k, "v_proj_weight": value, "o_proj_weight": output}
-        sizes = {"d_model": shape.d_model, "num_heads": heads}
+        sizes = {"d_model": shape.d_model, "num_heads": shape.num_heads}
         out = ask(subject, name, given.shape, **sizes, **matrices, in_features=given, **extra)
         added = None if out is None else out[0]
     else:
@@ -150,7 +172,7 @@ def added_by_attention(
         layer = layer_weights(shape, attn__q_proj=q, attn__k_proj=k, attn__v_proj=value, attn__output_proj=output)
         stream = stream_of(subject, name, shape, [layer], tokens)
         added = None if stream is None else stream - tokens
-    return None if added is None else added.unflatten(-1, (heads, d))[..., :time].transpose(0, 1)
+    return None if added is None else added.unflatten(-1, (shape.num_heads, shape.d_head)).transpose(0, 1)
 
 
 def _visible(subject: Subject, name: str, q: Tensor, k: Tensor) -> Tensor | None:
@@ -191,6 +213,8 @@ def read_heads(subject: Subject, name: str) -> Reading | None:
     if read is None or not differ(read, right):
         return None
     causal = torch.ones(TIME, TIME, dtype=torch.bool).tril()
+    if not differ(read, right.softmax(-1)):
+        return Reading(SOFTMAX_TWICE, Place.ATTENTION)
     found = _heads(read, right)
     if found is not None:
         return found
