@@ -90,7 +90,7 @@ def _drawn(weight: Tensor) -> bool:
     "configuration.ids_of_any_layout",
     task="transformer_lm",
     needs=ASSEMBLY,
-    after=["configuration.model_builds"],
+    after=["configuration.model_builds", "information_flow.repeated_calls_of_a_model"],
 )
 def ids_of_any_layout(subject: Subject) -> None:
     """Token ids that are a transposed view give the logits of the same ids lying in order.

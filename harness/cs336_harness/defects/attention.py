@@ -281,20 +281,6 @@ class AttentionNoMaskMeansCausal(AdaptersDefect):
 
 
 @defect(
-    "attention-no-mask-refused",
-    Place.ATTENTION,
-    hint="mask has a default of None: what does your code do with it?",
-)
-class AttentionNoMaskRefused(AdaptersDefect):
-    """Scaled dot-product attention raises when it is called without a mask; it must show every key."""
-
-    def run_scaled_dot_product_attention(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
-        if mask is None:
-            raise TypeError("bad operand type for unary ~: 'NoneType'")
-        return super().run_scaled_dot_product_attention(Q, K, V, mask)
-
-
-@defect(
     "attention-scale-by-value-size",
     Place.ATTENTION,
     hint="A score is a sum over d_k channels: which tensor do you read the size from?",

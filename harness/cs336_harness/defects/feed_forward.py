@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from cs336_harness.defects.defect import AdaptersDefect, OracleDefect, Place, defect
+from cs336_harness.defects.defect import OracleDefect, Place, defect
 
 SILU_VALUES = ("silu(0) = 0, silu(1) = 0.7311, silu(-1) = -0.2689: print yours.",)
 GATE = (
@@ -237,21 +237,3 @@ class FeedForwardScaled(OracleDefect):
 
     def swiglu(self, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
         return super().swiglu(x, w1, w2, w3) / math.sqrt(w1.shape[0])
-
-
-@defect(
-    "feed-forward-d-ff-rounded",
-    Place.FEED_FORWARD,
-    hint="d_ff comes in as an argument: is it used as it is?",
-    steps=("Call run_swiglu with a d_ff that is no multiple of 64.",),
-)
-class FeedForwardDffRounded(AdaptersDefect):
-    """d_ff is rounded up to a multiple of 64 (or computed from d_model), so weights of any other size do not fit."""
-
-    def run_swiglu(
-        self, d_model: int, d_ff: int, w1_weight: Tensor, w2_weight: Tensor, w3_weight: Tensor, in_features: Tensor
-    ) -> Tensor:
-        if d_ff % 64:
-            rounded = -(-d_ff // 64) * 64
-            raise RuntimeError(f"size mismatch for w1.weight: copying ({d_ff}, {d_model}) into ({rounded}, {d_model})")
-        return super().run_swiglu(d_model, d_ff, w1_weight, w2_weight, w3_weight, in_features)
