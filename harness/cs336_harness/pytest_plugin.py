@@ -16,6 +16,7 @@ import pytest
 from cs336_harness.places import HOME
 from cs336_harness.subject.environment import prepare_torch
 from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.time_limit import CHECK_SECONDS, TOTAL_SECONDS
 
 SETTINGS = None if HOME is None else HOME / "pyproject.toml"
 
@@ -93,12 +94,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--check-timeout",
         type=float,
-        default=30,
+        default=CHECK_SECONDS,
         metavar="SECONDS",
         help="how long the decoder may compute in one check",
     )
     group.addoption(
-        "--total-timeout", type=float, default=600, metavar="SECONDS", help="how long all judging may take together"
+        "--total-timeout",
+        type=float,
+        default=TOTAL_SECONDS,
+        metavar="SECONDS",
+        help="how long all judging may take together",
     )
     group.addoption("--check-device", default="cpu", metavar="DEVICE", help="judge on cuda, cuda:1 or mps, not the CPU")
     group.addoption("--check-dtype", default="float32", metavar="DTYPE", help="judge in bfloat16 or float64")
@@ -144,15 +149,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[WRITTEN] = []
     if _idle(config):
         return
+    path = config.getoption("adapters")
+    if path is not None and not path.exists():
+        raise pytest.UsageError(f"--adapters: no such file or directory: {path}")
     prepare_torch()
     from cs336_harness.checks.registry import GROUPS, TASKS
 
     for name in sorted({*GROUPS, *TASKS, "attention"}):
         config.addinivalue_line("markers", f"{name}: checks of this group or handout task")
     config.addinivalue_line("markers", "check(id): the check that a test runs")
-    path = config.getoption("adapters")
-    if path is not None and not path.exists():
-        raise pytest.UsageError(f"--adapters: no such file or directory: {path}")
     if HOME is None and config.getoption("snapshot_update"):
         raise pytest.UsageError(
             "--snapshot-update: snapshots are written in a clone of the harness, not where it is installed"

@@ -1,6 +1,8 @@
 """``cs336 check`` as a program: exit codes, streams and files."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,31 @@ def test_a_wrong_call_exits_2_with_one_line_on_standard_error(
     assert captured.err.startswith(line.removesuffix("\n"))
     assert len(captured.err.strip().splitlines()) == 1
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "nowhere"],
+        ["check", "-k", "rope or"],
+        ["check", "--json", "no/such/folder/x.json"],
+        ["check", "--html", __file__],
+        ["check", "--dtype", "int8"],
+        ["watch", "nowhere"],
+        ["watch", "-k", "rope or"],
+        ["grade", "nowhere", "--out", "grades"],
+    ],
+    ids=" ".join,
+)
+def test_nobody_waits_for_torch_to_be_told_of_a_wrong_call(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom cs336_harness.cli import main\n"
+        f"sys.argv = ['cs336', *{arguments}]\n"
+        "try:\n    main()\nfinally:\n    print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == "False\n"
 
 
 def test_the_help_says_of_each_command_all_that_it_does(

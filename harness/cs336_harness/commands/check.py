@@ -10,6 +10,12 @@ from typing import Annotated
 import typer
 
 from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.time_limit import (
+    CHECK_SECONDS,
+    COMPILED_CHECK_SECONDS,
+    COMPILED_TOTAL_SECONDS,
+    TOTAL_SECONDS,
+)
 
 
 def check(
@@ -34,10 +40,19 @@ def check(
     plots: Annotated[Path | None, typer.Option(help="Write influence maps of failures into this folder (PNG).")] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds that the decoder may compute in one check: 30, or 600 with --compile.", min=0.1),
+        typer.Option(
+            help=f"Seconds that the decoder may compute in one check: {CHECK_SECONDS:g},"
+            f" or {COMPILED_CHECK_SECONDS:g} with --compile.",
+            min=0.1,
+        ),
     ] = None,
     total_timeout: Annotated[
-        float | None, typer.Option(help="Seconds that the whole run may take: 600, or 7200 with --compile.", min=0.1)
+        float | None,
+        typer.Option(
+            help=f"Seconds that the whole run may take: {TOTAL_SECONDS:g},"
+            f" or {COMPILED_TOTAL_SECONDS:g} with --compile.",
+            min=0.1,
+        ),
     ] = None,
     device: Annotated[
         str, typer.Option(help="Judge on 'cuda', 'cuda:1' or 'mps' in place of the CPU.", metavar="DEVICE")
@@ -64,18 +79,18 @@ def check(
     """
     from rich.console import Console
 
-    from cs336_harness.subject.environment import prepare_torch
-
-    prepare_torch()
-    from cs336_harness.checks.registry import OPTIONAL_TASKS
     from cs336_harness.commands.check_checkpoint import check_checkpoint
-    from cs336_harness.commands.writable import require_html, require_plots, require_writable_file
-    from cs336_harness.course import drills
-    from cs336_harness.isolation.trial import Trial
-    from cs336_harness.subject.locating import repository_here
+    from cs336_harness.commands.writable import (
+        errors_told,
+        require_html,
+        require_plots,
+        require_writable_file,
+        write_json,
+    )
+    from cs336_harness.subject.environment import prepare_torch
+    from cs336_harness.subject.locating import locate, repository_here
     from cs336_harness.subject.setting import USUAL, Setting
-    from cs336_harness.verdict import report
-    from cs336_harness.verdict.suite import require_any_ran, select
+    from cs336_harness.verdict.keyword import alternatives
 
     if hint and not diagnosis:
         raise CannotJudgeError("--hint says more on each named mistake, and --no-diagnosis names none: leave one out")
@@ -95,19 +110,28 @@ def check(
         if html is not None:
             raise CannotJudgeError("--html draws the verdict on a decoder; for --huggingface there is --json")
         _require_alone(context, "huggingface", "json")
-        raise typer.Exit(0 if check_checkpoint(console, huggingface, json) else 1)
-    timeout = timeout or (600 if compile else 30)
-    total_timeout = total_timeout or (7200 if compile else 600)
+        prepare_torch()
+        with errors_told(huggingface, json, None):
+            raise typer.Exit(0 if check_checkpoint(console, huggingface, json) else 1)
+    timeout = timeout or (COMPILED_CHECK_SECONDS if compile else CHECK_SECONDS)
+    total_timeout = total_timeout or (COMPILED_TOTAL_SECONDS if compile else TOTAL_SECONDS)
     if isolated and not setting.usual:
         raise CannotJudgeError(f"--isolated judges {USUAL}, uncompiled; leave the other option out")
     path = path if path is not None else repository_here()
-    with report.errors_written(json, path), contextlib.ExitStack() as opened:
-        if html is not None:
-            from cs336_harness.picture import page
-
-            opened.enter_context(page.errors_drawn(html, path))
+    with errors_told(path, json, html), contextlib.ExitStack() as opened:
         if plots is not None:
             require_plots(plots)
+        if keyword:
+            alternatives(keyword)
+        locate(path)
+        # Nobody waits for torch to be told of a wrong call: it is loaded here.
+        prepare_torch()
+        from cs336_harness.checks.registry import OPTIONAL_TASKS
+        from cs336_harness.course import drills
+        from cs336_harness.isolation.trial import Trial
+        from cs336_harness.verdict import report
+        from cs336_harness.verdict.suite import require_any_ran, select
+
         checks = select(keyword)
         if isolated:
             from cs336_harness.grading.isolated import IsolatedTrial
@@ -143,8 +167,10 @@ def check(
         closing = drills.lines(trial.root, trial.drills) if mine and keyword is None and not wrong else []
     told = {"provenance": trial.provenance, "cut_short": trial.cut_short, "not_run": not_run, "setting": setting}
     if json is not None:
-        report.write_json(report.to_json(trial.name, results, **told), json)
+        write_json(report.to_json(trial.name, results, **told), json)
     if html is not None:
+        from cs336_harness.picture import page
+
         page.write(report.to_json(trial.name, [*blockers, *results], **told), html)
     missing = report.missing_line(not_run, trial.cut_short)
     console.print()

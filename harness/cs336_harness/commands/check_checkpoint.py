@@ -10,10 +10,10 @@ from rich.console import Console
 def check_checkpoint(console: Console, folder: Path, json: Path | None) -> bool:
     """Prints the verdict, writes it where ``json`` says, and returns whether nothing is wrong."""
     from cs336_harness.checkpoint.judging import judge_checkpoint
-    from cs336_harness.verdict.report import MARKS, STYLES, errors_written, write_json
+    from cs336_harness.commands.writable import write_json
+    from cs336_harness.verdict.report import MARKS, STYLES
 
-    with errors_written(json, folder):
-        verdict = judge_checkpoint(folder)
+    verdict = judge_checkpoint(folder)
     console.print(f"judging {verdict.subject} ({verdict.part})", markup=False, highlight=False, style="bold")
     for finding in verdict.findings:
         outcome = "passed" if finding.passed else "failed"

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from cs336_harness.subject.time_limit import CHECK_SECONDS
+
 
 def grade(
     submissions: Annotated[
@@ -26,7 +28,9 @@ def grade(
         str | None, typer.Option(help="What the inputs are drawn from; drawn and kept in DIR/batch.json when left out.")
     ] = None,
     late: Annotated[Path | None, typer.Option(help="Days late, as lines of `name,days` (CSV).")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that a submission may take over one check.", min=0.1)] = 20,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that a submission may take over one check.", min=0.1)
+    ] = CHECK_SECONDS,
     total: Annotated[float, typer.Option(help="Seconds that a submission may take in all.", min=1)] = 300,
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Run other people's code where it cannot be shut in.")
@@ -42,6 +46,12 @@ def grade(
     Exit status: 0 every submission was judged, 1 some could not be (they have a record that says why), 2 nothing was
     graded.
     """
+    from cs336_harness.grading import intake
+    from cs336_harness.verdict.keyword import alternatives
+
+    found = intake.submissions(submissions)
+    if keyword:
+        alternatives(keyword)
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -49,12 +59,11 @@ def grade(
 
     prepare_torch()
     from cs336_harness.checks import all_checks
-    from cs336_harness.grading import batch, exports, intake, pages, processes
+    from cs336_harness.grading import batch, exports, pages, processes
     from cs336_harness.grading import rubric as rubrics
     from cs336_harness.verdict.suite import select
 
     console = Console(soft_wrap=True)
-    found = intake.submissions(submissions)
     if not unsafe and cluster is None:
         processes.require_sandbox()
     settings = batch.Settings(

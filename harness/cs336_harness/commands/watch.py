@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from cs336_harness.subject.time_limit import SECONDS_WHILE_SOMEBODY_WAITS
+
 
 def watch(
     path: Annotated[
@@ -17,7 +19,7 @@ def watch(
     keyword: Annotated[str | None, typer.Option("-k", help="Only checks whose id or task contains this.")] = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds that the decoder may compute in one check before it is stopped.", min=0.1)
-    ] = 10,
+    ] = SECONDS_WHILE_SOMEBODY_WAITS,
     diagnosis: Annotated[bool, typer.Option(help="Say where a fault is and which known mistake it is.")] = True,
     web: Annotated[
         bool, typer.Option("--web", help="Draw each verdict on a page of this machine, whose address is printed.")
@@ -32,6 +34,13 @@ def watch(
     Keys: Enter judges again, f only what failed, a all checks; a task's name and Enter only that task; h shows hints,
     ? what the marks mean, q quits.
     """
+    from cs336_harness.subject.locating import locate, repository_here
+    from cs336_harness.verdict.keyword import alternatives
+
+    subject = path if path is not None else repository_here()
+    locate(subject)
+    if keyword:
+        alternatives(keyword)
     if sys.stdout.isatty():
         print("loading torch and the checks …", flush=True)
     from rich.console import Console
@@ -39,12 +48,10 @@ def watch(
     from cs336_harness.subject.environment import prepare_torch
 
     prepare_torch()
-    from cs336_harness.subject.locating import repository_here
     from cs336_harness.verdict.suite import select
     from cs336_harness.watch.loop import watch as watch_subject
 
     select(keyword)  # refuses a wrong -k now, once, and not at each save
-    subject = path if path is not None else repository_here()
     watch_subject(
         Console(),
         subject,

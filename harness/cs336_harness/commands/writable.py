@@ -1,12 +1,19 @@
-"""Files that a command is asked to write: refused in one line before the work, not after it."""
+"""Files that a command is asked to write: refused in one line before the work, not after it. Imports no torch."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 from cs336_harness.subject.failures import CannotJudgeError
+
+MADE_BY = b'<meta name="generator" content="cs336">'
+"""Stands in the head of every page, so that a file of somebody else's is not overwritten."""
 
 
 def require_writable_file(option: str, path: Path) -> None:
@@ -22,10 +29,13 @@ def require_writable_file(option: str, path: Path) -> None:
 
 def require_html(path: Path) -> None:
     """:class:`CannotJudgeError` unless a page can be written there, in place of nothing or of an earlier page."""
-    from cs336_harness.picture.page import require_page
-
     require_writable_file("--html", path)
-    require_page("--html", path)
+    try:
+        beginning = path.read_bytes()[:2000] if path.exists() else MADE_BY
+    except OSError as error:
+        raise CannotJudgeError(f"--html {path}: {error.strerror}") from None
+    if beginning and MADE_BY not in beginning:
+        raise CannotJudgeError(f"--html {path}: a file that is no report of cs336 is there; give another name")
 
 
 def require_plots(folder: Path) -> None:
@@ -40,3 +50,28 @@ def require_plots(folder: Path) -> None:
             "--plots needs matplotlib, which is not installed here;"
             " run it with `uv run --extra plots cs336 check …` (or `pip install matplotlib`)"
         )
+
+
+def write_json(data: dict[str, Any], path: Path) -> None:
+    """Writes a JSON result through a temporary file, so that a reader never sees half of one."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(json.dumps(data, indent=2, allow_nan=False, default=str) + "\n")
+    os.replace(unfinished, path)
+
+
+@contextlib.contextmanager
+def errors_told(subject: Path, json_path: Path | None, html_path: Path | None) -> Generator[None]:
+    """Writes why nothing could be judged where the verdict was to stand: a loop over submissions has a file for each,
+    and nothing of an earlier verdict stays behind.
+    """
+    try:
+        yield
+    except CannotJudgeError as error:
+        told = {"subject": str(subject), "error": str(error)}
+        if json_path is not None:
+            write_json(told, json_path)
+        if html_path is not None:
+            from cs336_harness.picture import page
+
+            page.write(told, html_path)
+        raise

@@ -21,6 +21,7 @@ from cs336_harness.grading.judging import Job, judge, versions
 from cs336_harness.grading.records import BATCH, Folder, scored, write_json
 from cs336_harness.grading.rubric import Rubric
 from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.time_limit import CHECK_SECONDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Settings:
     secret: str | None = None
     late: dict[str, float] = dataclasses.field(default_factory=dict)
     unsafe: bool = False
-    seconds: float = 20.0
+    seconds: float = CHECK_SECONDS
     all_seconds: float = 300.0
     cluster: str | None = None
     checks: tuple[str, ...] | None = None

@@ -25,7 +25,7 @@ from cs336_harness.grading.rubric import NOT_JUDGED
 from cs336_harness.reference.hidden_inputs import hidden_by
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.text import clean
-from cs336_harness.subject.time_limit import TimeUp
+from cs336_harness.subject.time_limit import CHECK_SECONDS, TimeUp
 from cs336_harness.verdict.suite import Result, Suite
 
 State = Literal["judged", "crashed", "timed out", "not loadable", "refused"]
@@ -41,7 +41,7 @@ class Job:
     name: str
     path: str
     secret: str | None
-    seconds: float = 20.0
+    seconds: float = CHECK_SECONDS
     all_seconds: float = 300.0
     unsafe: bool = False
     checks: tuple[str, ...] | None = None

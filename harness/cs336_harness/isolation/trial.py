@@ -19,13 +19,8 @@ from cs336_harness.isolation.workers import CAN_FORK, ForkServer, FreshProcesses
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.locating import locate
 from cs336_harness.subject.setting import USUAL, Setting
+from cs336_harness.subject.time_limit import CHECK_SECONDS, TOTAL_SECONDS
 from cs336_harness.verdict.suite import Result, blockers
-
-CHECK_SECONDS = 30.0
-"""Seconds that the subject may compute in one check."""
-
-TOTAL_SECONDS = 600.0
-"""Seconds that all of it may take by the clock."""
 
 WORTH_RUNNERS = 8
 """So many checks are worth a second process."""

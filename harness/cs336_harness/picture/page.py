@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -11,7 +10,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,8 @@ from cs336_harness.checks.registry import OPTIONAL_TASKS
 from cs336_harness.picture import drawing
 from cs336_harness.picture.charts import charts_of
 from cs336_harness.picture.parts import WORDS, Judged, located, states
-from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.verdict.report import MARKS, verdict_sentence
 from cs336_harness.verdict.suite import WHOLE_DECODER
-
-MADE_BY = '<meta name="generator" content="cs336">'
-"""Stands in the head of every page, so that a file of somebody else's is not overwritten."""
 
 MAY_BE_LEFT_OUT: dict[str, Any] = {
     "checks": (),
@@ -266,26 +261,6 @@ def headline(judged: Judged) -> str:
         named = diagnosis["defects"] if diagnosis["together"] else diagnosis["defects"][:1]
         return " Also: ".join(str(defect.get("explanation") or defect["name"]) for defect in named)
     return str(diagnosis.get("reading") or judged["message"])
-
-
-def require_page(option: str, path: Path) -> None:
-    """:class:`CannotJudgeError` where a file of somebody else's would be overwritten."""
-    try:
-        beginning = path.read_bytes()[:2000] if path.exists() else MADE_BY.encode()
-    except OSError as error:
-        raise CannotJudgeError(f"{option} {path}: {error.strerror}") from None
-    if beginning and MADE_BY.encode() not in beginning:
-        raise CannotJudgeError(f"{option} {path}: a file that is no report of cs336 is there; give another name")
-
-
-@contextlib.contextmanager
-def errors_drawn(path: Path, subject: Path) -> Generator[None]:
-    """Writes a page that says why nothing could be judged, so that none of an earlier verdict stays behind."""
-    try:
-        yield
-    except CannotJudgeError as error:
-        write({"subject": str(subject), "error": str(error)}, path)
-        raise
 
 
 def write(data: Mapping[str, Any], path: Path) -> None:

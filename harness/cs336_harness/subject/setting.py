@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from cs336_harness.subject.failures import CannotJudgeError
+
+if TYPE_CHECKING:  # a wrong setting is refused before torch is loaded
+    from torch import nn
 
 DEVICES = ("cpu", "cuda", "mps")
 DTYPES = ("float32", "bfloat16", "float64")
@@ -60,6 +60,8 @@ class Setting:
 
     def enter(self) -> str:
         """Settles what PyTorch keeps for the whole process, once the subject is loaded: what was found otherwise."""
+        import torch
+
         if self.compile:
             limits: Any = torch._dynamo.config  # beyond them it would go on uncompiled, without a word
             limits.recompile_limit = limits.accumulated_recompile_limit = 10**6
@@ -70,7 +72,9 @@ class Setting:
 
     def placed(self, value: Any) -> Any:
         """Tensors on the device, float32 ones in the dtype: other dtypes were chosen by who made them."""
-        if isinstance(value, Tensor):
+        import torch
+
+        if isinstance(value, torch.Tensor):
             return value.to(self.device, getattr(torch, self.dtype) if value.dtype == torch.float32 else value.dtype)
         if isinstance(value, Mapping):
             return {name: self.placed(item) for name, item in value.items()}
@@ -78,17 +82,25 @@ class Setting:
 
     def settled(self, module: nn.Module) -> nn.Module:
         """The module itself, moved and cast as ``module.to`` does it; on the meta device it stays there."""
+        import torch
+
         return module if self.usual else module.to(self.device, getattr(torch, self.dtype))
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function through ``torch.compile``, where that is asked for."""
-        return torch.compile(function, backend=self.backend) if self.compile else function
+        if not self.compile:
+            return function
+        import torch
+
+        return torch.compile(function, backend=self.backend)
 
 
 USUAL = Setting()
 
 
 def _require_device(setting: Setting) -> None:
+    import torch
+
     kind, _, number = setting.device.partition(":")
     option, cpu = f"--device {setting.device}", "leave --device out to judge on the CPU"
     if kind == "cuda" and not torch.cuda.is_available():
@@ -104,6 +116,7 @@ def _require_device(setting: Setting) -> None:
 
 def _require_compiler(backend: str) -> None:
     """Compiles one line. What PyTorch writes when that fails is a page long."""
+    import torch
     from torch._dynamo import list_backends
 
     if backend not in list_backends(exclude_tags=()):

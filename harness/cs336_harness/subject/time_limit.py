@@ -15,6 +15,18 @@ from typing import Any
 
 from cs336_harness.places import is_own_file
 
+CHECK_SECONDS = 30.0
+"""Seconds that a decoder may compute in one check, wherever it is judged: a hundred times what a slow one needs."""
+
+SECONDS_WHILE_SOMEBODY_WAITS = 10.0
+"""The same in a watch: whoever saved an endless loop sits in front of the screen."""
+
+COMPILED_CHECK_SECONDS = 600.0
+"""The same where each new shape is compiled first."""
+
+TOTAL_SECONDS, COMPILED_TOTAL_SECONDS = 600.0, 7200.0
+"""Seconds that a whole run may take by the clock."""
+
 AGAIN = 0.1
 """Seconds after which the limit speaks up again when somebody caught what it raised."""
 

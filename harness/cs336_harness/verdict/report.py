@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS, all_checks
-from cs336_harness.subject.failures import BlankEntryPoint, CannotJudgeError
+from cs336_harness.subject.failures import BlankEntryPoint
 from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.verdict.progress import progress_lines
 from cs336_harness.verdict.suite import OUTCOMES, WHOLE_DECODER, Result, summary
@@ -57,24 +54,6 @@ def to_json(
         "checks": [result.to_json() for result in results],
         **missing,
     }
-
-
-def write_json(data: dict[str, Any], path: Path) -> None:
-    """Writes a JSON result through a temporary file, so that a reader never sees half of one."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(json.dumps(data, indent=2, allow_nan=False, default=str) + "\n")
-    os.replace(unfinished, path)
-
-
-@contextlib.contextmanager
-def errors_written(json_path: Path | None, subject: Path) -> Generator[None]:
-    """Writes into the JSON file why nothing could be judged, so that a loop over submissions has one for each."""
-    try:
-        yield
-    except CannotJudgeError as error:
-        if json_path is not None:
-            write_json({"subject": str(subject), "error": str(error)}, json_path)
-        raise
 
 
 def print_report(

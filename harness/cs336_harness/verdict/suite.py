@@ -29,6 +29,7 @@ from cs336_harness.subject.failures import (
 from cs336_harness.subject.own_modules import raised_by_an_import
 from cs336_harness.subject.setting import USUAL
 from cs336_harness.subject.time_limit import TimeUp
+from cs336_harness.verdict.keyword import alternatives, matches
 
 Outcome = Literal["passed", "failed", "blank", "blocked", "skipped", "advisory"]
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "blank", "blocked", "skipped", "advisory")
@@ -521,8 +522,8 @@ def select(expression: str | None) -> list[Check]:
     checks = list(all_checks().values())
     if not expression:
         return checks
-    any_of = _alternatives(expression)
-    chosen = [check for check in checks if _matches(any_of, f"{check.id} {check.task}".lower())]
+    any_of = alternatives(expression)
+    chosen = [check for check in checks if matches(any_of, f"{check.id} {check.task}".lower())]
     if not chosen:
         raise CannotJudgeError(
             f"-k {expression!r} selects no check; {_nearest_to(any_of)}`cs336 explain` lists their ids"
@@ -536,31 +537,3 @@ def _nearest_to(any_of: list[list[tuple[str, bool]]]) -> str:
     unknown = [word for all_of in any_of for word, _ in all_of if not any(word in text for text in texts)]
     near = dict.fromkeys(name for word in unknown for name in nearest(word, names_of_checks(), alike=0.75))
     return f"did you mean {' or '.join(near)}? " if near else ""
-
-
-def _alternatives(expression: str) -> list[list[tuple[str, bool]]]:
-    """What ``or`` separates; each alternative is words that must, or must not, be there."""
-    any_of: list[list[tuple[str, bool]]] = [[]]
-    wanted, word_follows = True, True
-    for word in expression.lower().split():
-        joins = word in ("and", "or")
-        if joins == word_follows or (word == "not" and not word_follows) or set(word) & set("()"):
-            break
-        if word == "not":
-            wanted = not wanted
-        elif joins:
-            any_of += [[]] if word == "or" else []
-            word_follows = True
-        else:
-            any_of[-1].append((word, wanted))
-            wanted, word_follows = True, False
-    else:
-        if not word_follows:
-            return any_of
-    raise CannotJudgeError(
-        f"-k {expression!r}: give words joined by and, or, not; no parentheses, such as 'rope or softmax'"
-    )
-
-
-def _matches(any_of: list[list[tuple[str, bool]]], text: str) -> bool:
-    return any(all((word in text) is wanted for word, wanted in all_of) for all_of in any_of)
