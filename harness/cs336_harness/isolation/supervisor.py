@@ -49,6 +49,8 @@ class _Judge:
     doing: str | None = None
     diagnosing: Event | None = None
     overdue: float | None = None
+    computing: bool = False
+    """Whether it was still computing when it was ended by the clock."""
     call: float | None = None
     """When the call that is running began, and how long the judge had been kept from a processor when that was seen."""
     queued: float = 0.0
@@ -72,6 +74,7 @@ class Supervisor:
         self._lost: dict[str, tuple[str, str]] = {}
         self._passed_ahead: set[str] = set()
         self._early: list[Event] = []
+        self._loaded = False
 
     @property
     def live(self) -> bool:
@@ -83,6 +86,7 @@ class Supervisor:
         self.stop()
         self._number += 1
         self._settled, self._lost, self._passed_ahead, self._early = {}, {}, set(), []
+        self._loaded = False
         parts = range(runners + 1)
         jobs = [dataclasses.replace(job, number=self._number, part=part, quiet=job.quiet or part > 0) for part in parts]
         self._judges = {one.part: _Judge(one, time.monotonic()) for one in jobs}
@@ -125,6 +129,7 @@ class Supervisor:
         computed = self._workers.computed(judge.job.part)
         queued = self._workers.queued(judge.job.part) - judge.queued
         hardly = computed is not None and computed - mark.computed + queued < HARDLY * seconds
+        judge.computing = not hardly
         return hardly or seconds > BY_THE_CLOCK * judge.job.timeout
 
     def take(self, event: Event) -> Iterator[Event]:
@@ -142,9 +147,11 @@ class Supervisor:
         match event["event"]:
             case "loaded":
                 judge.plan = event["plan"]
-                yield event
-                yield from self._early  # nobody hears of a result before that of the loading
-                self._early = []
+                if not self._loaded:  # a judge that goes on for one that was lost begins nothing anew
+                    self._loaded = True
+                    yield event
+                    yield from self._early  # nobody hears of a result before that of the loading
+                    self._early = []
             case "unreadable":
                 yield from self._unreadable(event["message"])
             case "running":
@@ -244,7 +251,8 @@ def _how_it_ended(judge: _Judge, status: int, called: str | None, log: str, root
         seconds = f"{judge.overdue:.0f} s"
         return f"{what}: the checker's own part took more than {seconds}; no fault of the decoder", "was not judged"
     if judge.overdue is not None:
-        return f"{what} did not come back in {judge.overdue:.0f} s: does it wait for something?", "does not end"
+        why = "" if judge.computing else ": does it wait for something?"
+        return f"{what} did not come back in {judge.overdue:.0f} s{why}", "does not end"
     if status == -getattr(signal, "SIGKILL", 0):
         return f"{what} was killed from outside (SIGKILL), perhaps for want of memory", "ends the process"
     if called is None and judge.plan is not None:
