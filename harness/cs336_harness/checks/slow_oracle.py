@@ -3,7 +3,7 @@ weight."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -211,6 +211,7 @@ def built_logits(subject: Subject, case: Case) -> float:
                 "information_flow.gradient_leak",
                 "slow_oracle.gradient_of_repeated_ids",
                 *(["slow_oracle.gradients[mha]"] if name != "mha" else []),
+                *(["tying.gradients"] if name.endswith("tied") else []),
             ],
         )
         for name, case in BUILT.items()
@@ -291,8 +292,8 @@ def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor]
         name, failure = next(iter(wrong.items()))
         evidence = model.evidence(case.token_ids())
         evidence.details = [
-            f"wrong: the gradients of {', '.join(wrong)}",
-            f"right: the gradients of {', '.join(other for other in actual if other not in wrong) or 'no weight'}",
+            f"wrong: the gradients of {_several(wrong, actual)}",
+            f"right: the gradients of {_several([n for n in actual if n not in wrong], actual) or 'no weight'}",
             *failure.evidence.details,
         ]
         evidence.error_in_noise = failure.evidence.error_in_noise
@@ -301,6 +302,17 @@ def judge_gradients(subject: Subject, case: Case, expected: Mapping[str, Tensor]
         evidence.figures["gradients"] = by_weight(actual, expected, wrong)
         raise CheckFailure(_gradient_message(name, len(wrong), actual[name], expected[name], case), evidence)
     return max(errors)
+
+
+def _several(names: Iterable[str], every: Iterable[str]) -> str:
+    """Names of weights, a whole layer as one word."""
+    chosen, whole = list(names), dict[str, list[str]]()
+    for name in every:
+        if name.startswith("layers."):
+            whole.setdefault(name.split(".")[1], []).append(name)
+    full = {layer for layer, own in whole.items() if set(own) <= set(chosen)}
+    words = [f"all weights of layer {name.split('.')[1]}" if name.split(".")[1] in full else name for name in chosen]
+    return ", ".join(dict.fromkeys(words))
 
 
 def _gradients(model: BuiltModel, case: Case, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:

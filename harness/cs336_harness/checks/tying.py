@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.comparing import same_numbers
+from cs336_harness.checks.comparing import same, same_numbers
 from cs336_harness.checks.configuration import MODEL_WORKS
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.figures import plain, rms
@@ -249,13 +249,25 @@ def gradients(subject: Subject) -> None:
     elif not shared.any():
         what = "it is zero: neither look-up nor head is connected to it"
     else:
-        token = int((shared - look_up - head).abs().amax(-1).argmax())
-        what = f"it is another one, furthest off in the row of token id {token}"
+        what = _by_row(shared, look_up, head)
     raise CheckFailure(
         f"the gradient of the tied weight must be the sum of the look-up's and the head's, and {what};"
         " in a correct tied model both use the Parameter itself",
         _both_uses_drawn(tied, of_tied, look_up, head),
     )
+
+
+def _by_row(shared: Tensor, look_up: Tensor, head: Tensor) -> str:
+    """Which part is missing in the rows that are wrong, where it is one part in all of them."""
+    least = same() * float((look_up + head).abs().max())
+    wrong = ((shared - look_up - head).abs().amax(-1) > least).nonzero().flatten().tolist()
+    parts = {"the head's part is missing": look_up, "the look-up's part is missing": head, "it is zero": 0 * head}
+    for what, part in parts.items():
+        if wrong and float((shared - part)[wrong].abs().max()) <= least:
+            rows = f"{len(wrong)} of {len(shared)} rows ({wrong[0]} is the first, {wrong[-1]} the last)"
+            return f"in {rows} {what}; in all others it is right"
+    token = int((shared - look_up - head).abs().amax(-1).argmax())
+    return f"it is another one, furthest off in the row of token id {token}"
 
 
 def _both_uses_drawn(tied: BuiltModel, found: dict[str, Tensor], look_up: Tensor, head: Tensor) -> Evidence:

@@ -9,12 +9,13 @@ import re
 from collections.abc import Generator
 
 from cs336_harness.checks import Check
-from cs336_harness.defects import Defect, contradiction
+from cs336_harness.defects import Defect, Place, contradiction
 from cs336_harness.defects.defect import subject_of
 from cs336_harness.diagnosis.localising import locate
 from cs336_harness.diagnosis.matching import Match, Probe, match, match_pair, shows
 from cs336_harness.diagnosis.observing import Defects, Experiment
 from cs336_harness.diagnosis.programs import QUICK, can_show, program, programs_for, reaches
+from cs336_harness.diagnosis.questions import LADDERS, Bench, leak_of, mixed_rows
 from cs336_harness.diagnosis.readings import reading_of
 from cs336_harness.diagnosis.readings.figures import measured
 from cs336_harness.diagnosis.replaying import reproduced
@@ -130,7 +131,16 @@ def _unnamed_beside(probe: Probe, name: str, check: Check, left: Experiment, own
             evidence=[beside],
             reproducer=reproducer(probe, name),
         )
+    flows = _flow_of(probe, name) if name in LADDERS else ""
+    if flows and not _flow_of(Probe(subject_of(*own)), name):
+        return Diagnosis(str(Place.INFORMATION_FLOW), "likely", evidence=[f"{beside}; {flows}"])
     return Diagnosis(str(left.place), "likely", evidence=[f"{beside}; wrong {left.what}"])
+
+
+def _flow_of(probe: Probe, name: str) -> str:
+    """Positions or rows that notice each other and must not, in words."""
+    bench = Bench(probe, name)
+    return mixed_rows(bench) or leak_of(bench)
 
 
 def _second(probe: Probe, name: str, own: Defects) -> tuple[Experiment | None, Match | None]:

@@ -135,6 +135,24 @@ def tying() -> tuple[Experiment, ...]:
     )
 
 
+@functools.cache
+def gradients() -> tuple[Experiment, ...]:
+    """The gradients of a built model."""
+    return tuple(
+        fact(
+            f"untied: gradient of {name}",
+            f"in the gradient of {name}",
+            Place.CONFIGURATION,
+            *_built(False),
+            *FILL,
+            TOKENS,
+            LOSS,
+            f'weights["{name}"].grad',
+        )
+        for name in ("token_embeddings.weight", "layers.0.attn.q_proj.weight", "layers.0.ffn.w1.weight")
+    )
+
+
 def _refusal(name: str, what: str, changes: str) -> Experiment:
     return fact(
         name,

@@ -33,10 +33,12 @@ ASSEMBLY = ("get_transformer_lm", "get_transformer_lm_weights")
 
 @functools.cache
 def program(name: str) -> Program:
-    """The experiments of a program; its name is an entry point, ``built``, ``tying`` or ``configuration``."""
+    """The experiments of a program; its name is an entry point, or a word such as ``built`` or ``tying``."""
     match name:
         case "built":
             return ladders.built_ladder()
+        case "gradients":
+            return facts.gradients()
         case "tying":
             return facts.tying()
         case "configuration":
@@ -59,7 +61,7 @@ def programs_for(check: Check) -> list[str]:
     if "get_transformer_lm" not in check.needs:
         return list(check.needs)
     if check.id.startswith("slow_oracle.gradients"):
-        return ["tying", "built"] if check.id.endswith("tied]") else ["built"]
+        return ["tying", "built", "gradients"] if check.id.endswith("tied]") else ["built", "gradients"]
     own = {"tying": ["tying", "configuration", "built"], "configuration": ["configuration", "built", "tying"]}
     return own.get(check.group, ["built", "configuration", "tying"])
 

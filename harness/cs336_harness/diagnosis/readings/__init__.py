@@ -11,6 +11,7 @@ import functools
 from cs336_harness.diagnosis.readings.attention import read_attention
 from cs336_harness.diagnosis.readings.components import read_embedding, read_linear, read_norm, read_softmax
 from cs336_harness.diagnosis.readings.curves import read_silu, read_swiglu
+from cs336_harness.diagnosis.readings.gradients import read_gradients
 from cs336_harness.diagnosis.readings.layers import UNREADABLE, read_branches, read_ends, read_layer_order
 from cs336_harness.diagnosis.readings.projections import read_added_input, read_projections
 from cs336_harness.diagnosis.readings.reading import Reader, Reading
@@ -24,6 +25,7 @@ __all__ = ["Reading", "reading_of"]
 ATTENTION = (read_heads, read_projections, read_relative_angles)
 MODEL = (read_ends, read_layer_order, read_wiring, read_branches, *ATTENTION)
 READERS: dict[str, tuple[Reader, ...]] = {
+    "gradients": (read_gradients,),
     "run_linear": (read_linear,),
     "run_embedding": (read_embedding,),
     "run_silu": (read_silu,),
