@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from cs336_harness.checks.call_conventions import SAMPLES
 from cs336_harness.checks.comparing import REFERENCE, apart, attempt
@@ -174,7 +173,7 @@ def _other(name: str, value: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def _require_repeatable(ask: _Asking, arguments: dict[str, Any]) -> None:
-    with UnwrittenIsNaN():
+    with ask.subject.unwritten_is_nan():
         unwritten = ask(arguments) is None
     if unwritten:
         raise ConclusiveFailure(
@@ -191,17 +190,3 @@ def _depends(ask: _Asking, arguments: dict[str, Any], what: str) -> ConclusiveFa
         " correct decoder the arguments alone decide",
         Evidence(entry_point=ask.entry_point, arguments=arguments),
     )
-
-
-UNWRITTEN = (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.Tensor.new_empty_strided)
-
-
-class UnwrittenIsNaN(TorchFunctionMode):
-    """Inside, memory that PyTorch hands out unwritten holds NaN, so that whatever is made of it shows."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls one function of PyTorch, and fills what it leaves unwritten."""
-        result = func(*args, **(kwargs or {}))
-        if func in UNWRITTEN and result.is_floating_point() and not result.is_meta:
-            result.fill_(torch.nan)
-        return result

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.configuration import SHAPE
-from cs336_harness.checks.earlier_calls import UnwrittenIsNaN
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
@@ -26,7 +25,7 @@ def fresh_weights(subject: Subject) -> None:
     Every other check loads weights of its own, so only training would show it. Usually broken by ``torch.empty``
     without an initialisation after it, or by gains made with ``torch.zeros``.
     """
-    with UnwrittenIsNaN():
+    with subject.unwritten_is_nan():
         model = build(subject, SHAPE)
     for name, weight in model.weights().items():
         if not bool(weight.isfinite().all()):

@@ -6,11 +6,12 @@ controls: dtype, shape and size are looked at before anything is used, and an an
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeGuard
 
@@ -140,6 +141,7 @@ class RemoteSubject(Subject):
         self._connect = connect
         self.wire = connect()
         self._released: list[int] = []
+        self._unwritten_is_nan = False
         self._states: dict[str, str] = {}
         self._takes: set[tuple[str, str]] = set()
         self.provenance = ""
@@ -181,6 +183,15 @@ class RemoteSubject(Subject):
         """What it said of the entry point when it was opened."""
         return self._states.get(entry_point, "absent")
 
+    @contextlib.contextmanager
+    def unwritten_is_nan(self) -> Generator[None]:
+        """The other process fills the memory, call by call."""
+        self._unwritten_is_nan = True
+        try:
+            yield
+        finally:
+            self._unwritten_is_nan = False
+
     def ask(self, entry_point: str, *, copy: bool, grad: bool, arguments: Mapping[str, Any]) -> Any:
         """As in this process; without ``copy``, the arguments become what the call made of them."""
         if not self.has(entry_point):
@@ -218,8 +229,9 @@ class RemoteSubject(Subject):
     ) -> Any:
         """The result of one operation, or what the subject's side raised, with ``evidence``."""
         released, self._released = self._released, []
+        filled = {"unwritten_is_nan": True} if self._unwritten_is_nan else {}
         try:
-            answer = self.wire.ask(ask=ask, seed=_seed(), released=released, **(request or {}), **more)
+            answer = self.wire.ask(ask=ask, seed=_seed(), released=released, **filled, **(request or {}), **more)
         except TimeoutError:
             up = TimeUp(self.wire.seconds)
             up.what, up.entry_point = what, evidence.entry_point

@@ -28,6 +28,7 @@ from cs336_harness.subject.failures import (
 )
 from cs336_harness.subject.loading import load, provenance
 from cs336_harness.subject.text import text_of
+from cs336_harness.subject.unwritten import UnwrittenIsNaN
 
 MODEL_OPERATIONS = (
     "load",
@@ -88,7 +89,9 @@ class Server:
         while (request := frames.receive(self.connection)) is not None:
             for number in request.pop("released", []):
                 self._models.pop(number, None)
-            answer = self._answer(request.pop("ask"), request.pop("seed", 0), request)
+            filled = UnwrittenIsNaN() if request.pop("unwritten_is_nan", False) else contextlib.nullcontext()
+            with filled:
+                answer = self._answer(request.pop("ask"), request.pop("seed", 0), request)
             try:
                 frames.send(self.connection, answer)
             except frames.BrokenFrame as broken:

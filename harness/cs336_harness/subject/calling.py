@@ -16,6 +16,7 @@ import re
 import textwrap
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -29,6 +30,7 @@ from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, Ch
 from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.subject.text import text_of
 from cs336_harness.subject.time_limit import Clock, TimeUp, innermost_elsewhere
+from cs336_harness.subject.unwritten import UnwrittenIsNaN
 
 Result = TypeVar("Result")
 
@@ -184,6 +186,10 @@ class Subject:
         except (AttributeError, TypeError, ValueError):
             return False
         return argument in parameters and parameters[argument].kind is not inspect.Parameter.VAR_KEYWORD
+
+    def unwritten_is_nan(self) -> AbstractContextManager[object]:
+        """Inside, memory that the subject leaves unwritten holds NaN."""
+        return UnwrittenIsNaN()
 
     def state(self, entry_point: str) -> str:
         """``absent``, ``blank`` (its whole body raises ``NotImplementedError``) or ``filled``. Calls nothing."""

@@ -23,6 +23,9 @@ def _shut_in(tmp_path: Path) -> None:
         pytest.skip("submissions cannot be shut in here")
 
 
+UNWRITTEN = f"{RIGHT}\n\ndef run_silu(in_features):\n    return torch.empty_like(in_features)\n"
+
+
 def told(results: list[Result]) -> list[tuple[str, str, str]]:
     return [(each.check.id, each.outcome, each.message) for each in results]
 
@@ -43,6 +46,16 @@ def test_the_verdict_is_that_of_check(text: str, tmp_path: Path) -> None:
         list(there.run())
         assert told(there.results) == expected
         assert there.not_run == here.not_run == []
+
+
+def test_memory_that_was_never_written_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "adapters.py").write_text(UNWRITTEN)
+    checks = [all_checks()["components.earlier_calls[silu]"]]
+    with IsolatedTrial(tmp_path, checks, diagnose=False, timeout=20, total=60) as trial:
+        list(trial.run())
+        assert [each.message.partition(",")[0] for each in trial.results] == [
+            "run_silu is not repeatable: it returns memory that it never wrote (torch.empty"
+        ]
 
 
 @pytest.mark.slow
