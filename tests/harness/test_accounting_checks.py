@@ -269,3 +269,18 @@ def test_a_model_that_holds_or_does_more_is_failed(model: type[OracleModel], che
     assert function(subject_of(Vectorised)) is None
     with pytest.raises(CheckFailure, match=said):
         function(subject_of(Vectorised, model))
+
+
+def test_a_wrong_count_without_a_name_is_told_in_the_letters_of_the_closed_form() -> None:
+    shape = SHAPES["mha"]
+    flops = flops_by_term(list_matmuls(shape, 3, 20))
+    half = flops["attention_scores"] * 21 // 40
+    said = laws.forward_flops_fault(shape, 3, 20, {**flops, "attention_scores": half, "attention_values": half}) or ""
+    assert said.endswith("That is (T + 1) / 2T of it: the scores of the causal triangle, where all T² count")
+    said = (
+        laws.forward_flops_fault(shape, 3, 20, {**flops, "attention_projections": flops["attention_projections"] * 11})
+        or ""
+    )
+    assert said.endswith("That is 11 times what it must be")
+    said = laws.parameter_count_fault(shape, count_parameters(list_weights(shape)) + 48 * 128) or ""
+    assert said.endswith("That is 6,144 = D · F too many")

@@ -184,15 +184,9 @@ def test_every_known_mistake_is_named_and_placed() -> None:
         found = verdict(audit(named(name), checks=[all_checks()[check_id]]))
         if found == (None, None):  # asked first, it may be blocked by what the whole suite asks before it
             found = verdict(audit(named(name)))
-        if found != (name, str(named(name).place)) and not refused_beyond_the_course(name, check_id):
+        if found != (name, str(named(name).place)):
             wrong.append((name, *found))
     assert not wrong
-
-
-def refused_beyond_the_course(name: str, check_id: str) -> bool:
-    """Whether the mistake only refuses what no test of CS336's asks for, which is advisory."""
-    [result] = audit(named(name), checks=[all_checks()[check_id]]).results
-    return result.outcome == "advisory" and "raised" in result.message
 
 
 @pytest.mark.slow

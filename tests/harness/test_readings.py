@@ -1,5 +1,7 @@
 """Readings: what is measured of a fault that nobody listed is true, and stands in its failure."""
 
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -7,11 +9,14 @@ import torch
 from torch import Tensor
 from unlisted import UNLISTED
 from unlisted import subject_of as unlisted_subject
-from variations import Variation, VariationAdapters
+from variations import Variation, VariationAdapters, VariationModel
 
 from cs336_harness.defects import all_defects, subject_of
 from cs336_harness.diagnosis.readings import READERS, reading_of
-from cs336_harness.diagnosis.readings.reading import span
+from cs336_harness.diagnosis.readings.gradients import CUTS, _expected
+from cs336_harness.diagnosis.readings.reading import differ, span
+from cs336_harness.reference.oracle_adapters import NORM_EPS
+from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
 
 READ = {
@@ -199,3 +204,36 @@ def test_positions_are_told_as_spans() -> None:
     assert span([]) == "none"
     assert span([0, 1]) == "0, 1"
     assert span([0, 2, 3, 4, 9]) == "0, 2 to 4, 9"
+
+
+def test_every_place_where_a_gradient_may_be_cut_is_told_apart() -> None:
+    gradients = [_expected(what) for what in ("", *CUTS)]
+    for first, second in itertools.combinations(gradients, 2):
+        assert any(differ(first[name], second[name], 1e-3) for name in first)
+
+
+class AttentionDetached(VariationModel):
+    """What attention reads is detached, in the built model alone."""
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return Detaching().transformer_lm(self.shape, self.named(), token_ids)
+
+
+class Detaching(Variation):
+    def block(self, x: Tensor, weights: Mapping[str, Tensor], heads: tuple[int, int], theta: float) -> Tensor:
+        without = {**weights, "ffn.w2.weight": torch.zeros_like(weights["ffn.w2.weight"])}
+        x = x + super().block(x.detach(), without, heads, theta) - x.detach()
+        return super().block(
+            x, {**weights, "attn.output_proj.weight": 0 * weights["attn.output_proj.weight"]}, heads, theta
+        )
+
+
+def test_where_a_gradient_is_cut_is_read() -> None:
+    class Adapters(VariationAdapters):
+        def get_transformer_lm(self, **sizes: Any) -> VariationModel:
+            return AttentionDetached(self.variation, DecoderShape(norm_eps=NORM_EPS, **sizes))
+
+    found = reading_of(Subject(Adapters(Variation()), "detached"), "gradients")
+    assert found is not None
+    assert found.text.startswith("the gradient is cut at the stream that attention reads")
+    assert reading_of(Subject(VariationAdapters(Variation()), "right"), "gradients") is None

@@ -6,6 +6,7 @@ Pure functions of numbers; each returns None, or one line that says what is wron
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -58,8 +59,60 @@ def parameter_count_fault(shape: DecoderShape, given: Any) -> str | None:
     ledger = true_ledger(shape, 1, shape.context_length)
     return (
         f"run_parameter_count gives {grouped(given)} for {_sizes(shape)}, {tied}; its weights hold {grouped(true)}"
-        f"{_named('the count', Measure(PARAMETERS, EVERYTHING), given, given, ledger)}"
+        + (
+            _named("the count", Measure(PARAMETERS, EVERYTHING), given, given, ledger)
+            or _too_many(given - true, _letters(shape))
+        )
     )
+
+
+def _letters(shape: DecoderShape) -> dict[str, int]:
+    """The sizes by the letters of the closed forms."""
+    return {
+        "V": shape.vocab_size,
+        "D": shape.d_model,
+        "L": shape.num_layers,
+        "H": shape.num_heads,
+        "KV": shape.num_kv_heads,
+        "F": shape.d_ff,
+        "d_head": shape.d_head,
+    }
+
+
+_SMALL = (1, 2, 3, 4)
+
+
+def _times(ratio: Fraction, sizes: Mapping[str, int]) -> str:
+    """What a term is a multiple of, in letters where one or two of the sizes say it."""
+    if ratio <= 0:
+        return f". That is {float(ratio):.3g} times what it must be" if ratio else ""
+    time = sizes["T"]
+    if ratio == Fraction(time + 1, 2 * time):
+        return ". That is (T + 1) / 2T of it: the scores of the causal triangle, where all T² count"
+    if ratio == Fraction(time - 1, 2 * time):
+        return ". That is (T - 1) / 2T of it: the scores below the diagonal, where all T² count"
+    if ratio.numerator in _SMALL and ratio.denominator in _SMALL:
+        return f". That is {ratio} times what it must be"
+    letters = {"": 1, **sizes}
+    for (above, over), (below, under), (times, by) in itertools.product(
+        letters.items(), letters.items(), itertools.product(_SMALL, _SMALL)
+    ):
+        if (above or below) and ratio == Fraction(times * over, by * under):
+            first = " ".join(filter(None, [str(times) * (times > 1), above])) or "1"
+            second = " ".join(filter(None, [str(by) * (by > 1), below]))
+            return f". That is {first}{f' / {second}' if second else ''} times what it must be"
+    return f". That is {float(ratio):.4g} times what it must be"
+
+
+def _too_many(difference: int, sizes: Mapping[str, int]) -> str:
+    """A difference of parameters, as a product of up to three sizes where one says it."""
+    many = "too many" if difference > 0 else "too few"
+    for length in (1, 2, 3):
+        for times, names in itertools.product(_SMALL, itertools.combinations_with_replacement(sizes, length)):
+            if abs(difference) == times * math.prod(sizes[name] for name in names):
+                product = " · ".join([str(times)] * (times > 1) + list(names))
+                return f". That is {grouped(abs(difference))} = {product} {many}"
+    return f". That is {grouped(abs(difference))} {many}"
 
 
 def forward_flops_fault(shape: DecoderShape, batch_size: int, sequence_length: int, given: Any) -> str | None:
@@ -79,7 +132,10 @@ def forward_flops_fault(shape: DecoderShape, batch_size: int, sequence_length: i
         f"run_forward_flops gives {grouped(given[term])} for {term}{others} at batch {batch_size}, length "
         f"{sequence_length}, {_sizes(shape)}; its multiplies take {grouped(true[term])}, of "
         f"{grouped(count_flops(multiplies))} in all"
-        f"{_named('the FLOP count', measure, given[term], given, ledger)}"
+        + (
+            _named("the FLOP count", measure, given[term], given, ledger)
+            or _times(Fraction(given[term], true[term]), _letters(shape) | {"B": batch_size, "T": sequence_length})
+        )
     )
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cs336_harness.defects import Place
-from cs336_harness.defects.blocks import BlockInParts
+from cs336_harness.defects import OracleDefect, Place
 from cs336_harness.diagnosis.readings.reading import Reading, differ
 from cs336_harness.reference.oracle import LayerWeights
 from cs336_harness.reference.weights import make_weights, normal
@@ -28,25 +27,37 @@ SHAPE = DecoderShape(
 )
 IDS = torch.tensor([[3, 0, 22, 7, 3], [5, 1, 9, 22, 4]])
 EXACT = 1e-3
-CUTS: dict[str, type[BlockInParts]] = {}
+CUTS: dict[str, type[OracleDefect]] = {}
 """By what is detached, in words: an oracle whose gradient is cut there."""
 
 
-def cut(what: str, place: Place) -> Callable[[type[BlockInParts]], type[BlockInParts]]:
+def cut(what: str, place: Place) -> Callable[[type[OracleDefect]], type[OracleDefect]]:
     """Registers an oracle that detaches something."""
 
-    def register(cls: type[BlockInParts]) -> type[BlockInParts]:
+    def register(cls: type[OracleDefect]) -> type[OracleDefect]:
         cls.place, CUTS[what] = place, cls
         return cls
 
     return register
 
 
-class Parts(BlockInParts):
+class Parts(OracleDefect):
     """A block with a place for a cut in front of every sublayer, behind it, and in the stream beside it."""
 
     def stream(self, x: Tensor) -> Tensor:
         return x
+
+    def attention(self, x: Tensor, weights: LayerWeights, positions: Tensor) -> Tensor:
+        return self.self_attention(x, weights, positions, self.shape.rope_theta)
+
+    def feed_forward(self, x: Tensor, weights: LayerWeights) -> Tensor:
+        return self.swiglu(x, *(weights[f"ffn.{name}.weight"] for name in ("w1", "w2", "w3")))
+
+    def first_norm(self, x: Tensor, weights: LayerWeights) -> Tensor:
+        return self.rmsnorm(x, weights["ln1.weight"], self.shape.norm_eps)
+
+    def second_norm(self, x: Tensor, weights: LayerWeights) -> Tensor:
+        return self.rmsnorm(x, weights["ln2.weight"], self.shape.norm_eps)
 
     def attention_sublayer(self, x: Tensor, weights: LayerWeights, positions: Tensor) -> Tensor:
         return self.stream(x) + self.attention(self.first_norm(x, weights), weights, positions)
@@ -184,7 +195,7 @@ class Sigmoid(Parts):
         return x * torch.sigmoid(x).detach()
 
 
-def _gradients_of(oracle: type[BlockInParts]) -> dict[str, Tensor]:
+def _gradients_of(oracle: type[OracleDefect]) -> dict[str, Tensor]:
     """By canonical name; zero for a weight that no gradient reaches."""
     weights = {name: weight.to(torch.float64).requires_grad_() for name, weight in _weights().items()}
     with torch.enable_grad():
