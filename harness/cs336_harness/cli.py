@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
 import importlib
+import io
 import sys
+import unicodedata
 from typing import Annotated
 
 import typer
@@ -55,8 +58,41 @@ def _root(
     """What stands before a command."""
 
 
+PLAIN = {
+    "✓": "v",
+    "✗": "x",
+    "○": "o",
+    "·": ".",
+    "§": "section ",
+    "×": "x",
+    "■": "#",
+    "│": "|",
+    "─": "-",
+    "≤": "<=",
+    "…": "...",
+}
+"""What stands for a sign that an encoding does not have; of others what Unicode takes them apart into, or "?"."""
+
+
+def _in_plain_signs(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    apart = [PLAIN.get(sign) or unicodedata.normalize("NFKD", sign) for sign in signs]
+    return "".join(sign if sign.isascii() else "?" for sign in apart), error.end
+
+
+def _write_whatever_it_is() -> None:
+    """Output goes through where its encoding lacks a sign: Windows redirects it in an old code page."""
+    codecs.register_error("cs336", _in_plain_signs)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="cs336")
+
+
 def main() -> None:
     """Runs the command line. Exit status 2 and one line on standard error when nothing can be judged."""
+    _write_whatever_it_is()
     named = next(iter(sys.argv[1:]), None)
     if named in _SHORT:
         gc.disable()  # what they build stays until they end, so that a search for garbage finds none

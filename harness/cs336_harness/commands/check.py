@@ -134,6 +134,9 @@ def check(
 
         checks = select(keyword)
         if isolated:
+            from cs336_harness.grading import require_linux
+
+            require_linux()
             from cs336_harness.grading.isolated import IsolatedTrial
 
             made = IsolatedTrial(path, checks, diagnose=diagnosis, timeout=timeout, total=total_timeout)

@@ -58,6 +58,9 @@ def grade(
     from cs336_harness.subject.environment import prepare_torch
 
     prepare_torch()
+    from cs336_harness.grading import require_linux
+
+    require_linux()
     from cs336_harness.checks import all_checks
     from cs336_harness.grading import batch, exports, pages, processes
     from cs336_harness.grading import rubric as rubrics

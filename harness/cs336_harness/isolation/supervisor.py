@@ -127,6 +127,8 @@ class Supervisor:
         if seconds < WAITING * judge.job.timeout:
             return False
         computed = self._workers.computed(judge.job.part)
+        if not hasattr(signal, "setitimer") and (computed is None or computed - mark.computed > judge.job.timeout):
+            return True  # Windows: the judge cannot stop itself
         queued = self._workers.queued(judge.job.part) - judge.queued
         hardly = computed is not None and computed - mark.computed + queued < HARDLY * seconds
         judge.computing = not hardly
@@ -245,21 +247,30 @@ def _how_it_ended(judge: _Judge, status: int, called: str | None, log: str, root
     """What became of a judge: a sentence, and what is to be said of the entry point in few words."""
     job = judge.job
     what = called or judge.doing or f"{IMPORTING} {Path(job.path).name}"
-    if status == -getattr(signal, "SIGVTALRM", 0):
+    if _ended_by("SIGVTALRM", status):
         return did_not_end(what, job.timeout, innermost_elsewhere(_files_of(log), root)), "does not end"
     if judge.overdue is not None and called is None and judge.plan is not None:
         seconds = f"{judge.overdue:.0f} s"
         return f"{what}: the checker's own part took more than {seconds}; no fault of the decoder", "was not judged"
     if judge.overdue is not None:
         why = "" if judge.computing else ": does it wait for something?"
+        if not hasattr(signal, "setitimer"):  # nothing stops what computes there, so it may be that
+            why = ": an endless loop, or does it wait for something?"
         return f"{what} did not come back in {judge.overdue:.0f} s{why}", "does not end"
-    if status == -getattr(signal, "SIGKILL", 0):
+    if _ended_by("SIGKILL", status):
         return f"{what} was killed from outside (SIGKILL), perhaps for want of memory", "ends the process"
     if called is None and judge.plan is not None:
         return f"{what}: the checker itself broke; report this bug of the harness", "was not judged"
     if status < 0:
         return f"{what} ended the process with {signal.Signals(-status).name}", "ends the process"
-    return f"{what} ended the process with exit status {status}", "ends the process"
+    crash = f"a crash, 0x{status:X}" if status > 0x7FFFFFFF else f"exit status {status}"  # so Windows calls them
+    return f"{what} ended the process with {crash}", "ends the process"
+
+
+def _ended_by(name: str, status: int) -> bool:
+    """Whether a signal that this system may not have ended a process."""
+    number = getattr(signal, name, None)
+    return number is not None and status == -number
 
 
 def _own_places(log: str, root: Path) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Bench:
         self._deadline = time.monotonic() + total
         self._inbox: queue.Queue[Event] = queue.Queue()
         with contextlib.ExitStack() as opened:
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="cs336-"))
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="cs336-", ignore_cleanup_errors=True))
             self.log = str(Path(folder) / "judge")
             workers = ForkServer(self._inbox.put) if fork else FreshProcesses(self._inbox.put, spare=False)
             opened.callback(workers.close)
