@@ -66,7 +66,9 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_the_command_gives_the_same_verdicts(subject: Path) -> None:
     ran = run(subject, "-m", "cs336_harness", "check", "-k", "components.silu")
-    assert (ran.returncode, "all required checks passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr
+    assert (ran.returncode, "all required checks that were asked passed" in ran.stdout) == (0, True), (
+        ran.stdout + ran.stderr
+    )
     (subject / "adapters.py").write_text("def run_silu(x):\n    return x.relu()\n")
     ran = run(subject, "-m", "cs336_harness", "check", "-k", "components.silu")
     assert ran.returncode == 1, ran.stderr
@@ -99,7 +101,7 @@ def test_a_console_without_our_signs_shows_others(
 def test_python_code_gives_the_same_verdicts(subject: Path) -> None:
     code = "from cs336_harness import judge; print(judge(checks='components.silu', timeout=60).summary)"
     ran = run(subject, "-c", code)
-    assert ran.stdout.splitlines()[-1:] == ["all required checks passed"], ran.stderr
+    assert ran.stdout.splitlines()[-1:] == ["all required checks that were asked passed"], ran.stderr
 
 
 @pytest.mark.slow

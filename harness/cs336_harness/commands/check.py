@@ -87,6 +87,7 @@ def check(
         require_writable_file,
         write_json,
     )
+    from cs336_harness.grading import require_linux
     from cs336_harness.subject.environment import prepare_torch
     from cs336_harness.subject.locating import locate, repository_here
     from cs336_harness.subject.setting import USUAL, Setting
@@ -115,6 +116,8 @@ def check(
             raise typer.Exit(0 if check_checkpoint(console, huggingface, json) else 1)
     timeout = timeout or (COMPILED_CHECK_SECONDS if compile else CHECK_SECONDS)
     total_timeout = total_timeout or (COMPILED_TOTAL_SECONDS if compile else TOTAL_SECONDS)
+    if isolated:
+        require_linux()
     if isolated and not setting.usual:
         raise CannotJudgeError(f"--isolated judges {USUAL}, uncompiled; leave the other option out")
     path = path if path is not None else repository_here()
@@ -134,9 +137,6 @@ def check(
 
         checks = select(keyword)
         if isolated:
-            from cs336_harness.grading import require_linux
-
-            require_linux()
             from cs336_harness.grading.isolated import IsolatedTrial
 
             made = IsolatedTrial(path, checks, diagnose=diagnosis, timeout=timeout, total=total_timeout)

@@ -46,9 +46,10 @@ def grade(
     Exit status: 0 every submission was judged, 1 some could not be (they have a record that says why), 2 nothing was
     graded.
     """
-    from cs336_harness.grading import intake
+    from cs336_harness.grading import intake, require_linux
     from cs336_harness.verdict.keyword import alternatives
 
+    require_linux()
     found = intake.submissions(submissions)
     if keyword:
         alternatives(keyword)
@@ -58,9 +59,6 @@ def grade(
     from cs336_harness.subject.environment import prepare_torch
 
     prepare_torch()
-    from cs336_harness.grading import require_linux
-
-    require_linux()
     from cs336_harness.checks import all_checks
     from cs336_harness.grading import batch, exports, pages, processes
     from cs336_harness.grading import rubric as rubrics
