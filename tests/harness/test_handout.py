@@ -147,6 +147,33 @@ def test_the_table_of_its_readme_is_the_order_of_the_tasks(handout: Path) -> Non
     assert list(told) == HANDOUT_TASKS
 
 
+def test_its_readme_names_every_task_that_counts(handout: Path) -> None:
+    told = re.findall(r"^\| (\w+) \| (?:[\d.]+|beyond) \|", (handout / "README.md").read_text(), re.MULTILINE)
+    standing = progress(judge(blank_module(), list(all_checks().values())))
+    assert told == [task.name for task in standing.tasks if task.counts.keys() - {"skipped"}]
+
+
+def test_each_way_to_install_it_names_the_checker_which_no_index_has(handout: Path) -> None:
+    ways = re.findall(r"pip install (?!torch)[^`\n]*-e \.", (handout / "README.md").read_text(encoding="utf-8"))
+    assert len(ways) == 2
+    assert all("-e harness -e ." in way for way in ways)
+
+
+def test_its_lock_names_no_package_index(tmp_path: Path) -> None:
+    """Though uv has completed that of the clone, from the instructor's own index, before it ran the command."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for path in HOME.iterdir():
+        (home / path.name).symlink_to(path)
+    neutral = (HOME / "uv.lock").read_text(encoding="utf-8")
+    (home / "uv.lock").unlink()
+    (home / "uv.lock").write_text(neutral.replace('"index"', '"https://index.example/simple"'), encoding="utf-8")
+    write_handout(home, tmp_path / "handout")
+    lock = (tmp_path / "handout" / "uv.lock").read_text(encoding="utf-8")
+    assert "://" not in lock
+    assert lock.count("[[package]]") > 20
+
+
 def test_the_count_that_its_readme_promises_is_what_the_watch_prints(handout: Path) -> None:
     module = blank_module()
     module.run_linear = load().module.run_linear

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cs336_harness.contract import ASSEMBLY_ENTRY_POINTS, MODEL_ENTRY_POINTS
+from cs336_harness.course import neutral_lock
 from cs336_harness.places import TEMPLATES
 from cs336_harness.subject.failures import CannotJudgeError
 
@@ -108,7 +109,10 @@ def _fill(folder: Path, home: Path, adapters: str) -> None:
     for source in sorted({path for pattern in GIVEN for path in home.glob(pattern)} - left_out):
         target = folder / source.relative_to(home)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        if source.name == "uv.lock":  # uv has completed it in the clone by now, from the instructor's own index
+            target.write_text(neutral_lock.strip(source.read_text(encoding="utf-8")), encoding="utf-8")
+        else:
+            shutil.copyfile(source, target)
     texts = {"adapters.py": adapters, "cs336_basics/__init__.py": PACKAGE_DOCSTRING}
     for name, template in WRITTEN.items():
         text = (TEMPLATES / template).read_text(encoding="utf-8")
