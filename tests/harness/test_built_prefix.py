@@ -5,6 +5,8 @@ import torch
 from torch import Tensor
 from vectorised import Vectorised, result_of, subject_of
 
+from cs336_harness.picture import charts
+
 CHECK = "information_flow.changed_suffix_of_a_model"
 
 
@@ -33,3 +35,5 @@ def test_a_leak_of_a_built_model_is_found_in_the_model_that_has_it(oracle: type[
     for case in failing:
         assert results[case].message.startswith(f"the {case} model's logits at row ")
         assert "no later token has a part in them" in results[case].message
+        drawn = results[case].to_json()["figures"]["influence"]
+        assert "leak" in {cell.look for cell in charts.influence(drawn).cells}

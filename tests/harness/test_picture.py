@@ -20,7 +20,7 @@ from torch import Tensor
 from cs336_harness import cli
 from cs336_harness.checks import all_checks
 from cs336_harness.contract import ENTRY_POINTS
-from cs336_harness.defects import Place, all_defects, subject_of
+from cs336_harness.defects import Place, adapters_of, all_defects, subject_of
 from cs336_harness.diagnosis.readings.figures import measured
 from cs336_harness.isolation.job import result_of, wire
 from cs336_harness.picture import charts, drawing, page
@@ -336,6 +336,11 @@ def figures(module: Any, check_id: str) -> dict[str, Any]:
     return json.loads(json.dumps(found.to_json()["figures"], allow_nan=False))
 
 
+def defective(name: str) -> Any:
+    """The adapters module of a known mistake."""
+    return adapters_of(all_defects()[name])
+
+
 def texts(kind: str, figure: Any) -> list[str]:
     """What the cells of a chart say."""
     return [cell.text for cell in charts.KINDS[kind](figure).cells]
@@ -411,6 +416,26 @@ def test_what_the_rotation_turns_is_drawn_beside_what_it_must() -> None:
     assert sum(cell.look == "dial off" for cell in charts.rotation(drawn).cells) == 20  # all but those of position 0
 
 
+@pytest.mark.parametrize("program", ["run_transformer_block", "built"])
+def test_a_rotation_that_is_wrong_inside_attention_alone_is_read_there(program: str) -> None:
+    mistaken = subject_of(all_defects()["rope-theta-not-passed-to-the-block"])
+    drawn = json.loads(json.dumps(measured(mistaken, program, "positions")["rotation"], allow_nan=False))
+    chart = charts.rotation(drawn)
+    assert "inside attention, between neighbouring tokens" in chart.title
+    looks = {cell.text.split(":")[0]: cell.look for cell in chart.cells}
+    assert looks["pair 0, from position 0 to 1"] == "dial"
+    assert looks["pair 1, from position 0 to 1"] == "dial off"
+    assert all(cell.x + cell.width <= charts.WIDTH + 0.1 for cell in chart.cells)
+    assert not measured(subject_of(), program, "positions")
+
+
+@pytest.mark.parametrize("program", ["run_transformer_lm", "built"])
+def test_which_token_moves_which_logits_is_drawn_whatever_check_failed(program: str) -> None:
+    drawn = measured(subject_of(all_defects()["causal-mask-off-by-one"]), program, "mask")["influence"]
+    assert charts.influence(drawn).summary.endswith("leaks from a later token to earlier logits.")
+    assert "influence" not in measured(subject_of(), program, "mask")
+
+
 def test_attention_weights_are_read_from_the_outside() -> None:
     read = measured(subject_of(all_defects()["causal-mask-missing"]), "run_multihead_self_attention", "mask")
     leaking = [text for text in texts("attention", read["attention"]) if text.startswith("query 0, key 1, as read")]
@@ -430,7 +455,8 @@ def test_flops_are_drawn_by_multiply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check_id", "kind"), [("tying.gradients", "tied"), ("slow_oracle.gradients[mha-tied]", "gradients")]
+    ("check_id", "kind"),
+    [("tying.gradients", "tied"), ("slow_oracle.gradients[mha-tied]", "gradients")],
 )
 def test_gradients_are_drawn(check_id: str, kind: str) -> None:
     mistaken = subject_of(all_defects()["tied-look-up-detached"])
@@ -438,6 +464,20 @@ def test_gradients_are_drawn(check_id: str, kind: str) -> None:
     drawn = result.to_json()["figures"][kind]
     assert "bar off" in {cell.look for cell in charts.KINDS[kind](drawn).cells}
     assert texts(kind, drawn)[0].startswith("token_embeddings.weight: gradient of size ")
+
+
+def test_the_uses_of_two_weights_that_must_be_one_are_drawn() -> None:
+    drawn = figures(defective("tied-head-is-a-copy"), "tying.one_parameter")["tied"]
+    assert [cell.look for cell in charts.tied(drawn).cells] == ["bar off", "bar off", "bar", "bar"]
+
+
+def test_parameters_are_drawn_by_part() -> None:
+    drawn = figures(defective("parameters-norms-forgotten"), "accounting.parameter_count[mha]")["parameters"]
+    chart = charts.parameters(drawn)
+    assert chart.summary.startswith("The count that was given is 336 too few")
+    assert [label.text for label in chart.labels] == [
+        "given", "embedding", "attention", "feed-forward", "head", "norms",
+    ]  # fmt: skip
 
 
 def test_the_page_of_one_fault_is_small() -> None:

@@ -41,9 +41,9 @@ def parameter_count(subject: Subject, case: DecoderShape) -> None:
     that this decoder does not have, or by K and V projections as wide as Q in a grouped model.
     """
     case = other_sizes(case)
-    _require(
-        parameter_count_fault(case, _count(subject, case)), COUNT, {**size_arguments(case), "tie_embeddings": False}
-    )
+    given = _count(subject, case)
+    with _weights_drawn(case, given):
+        _require(parameter_count_fault(case, given), COUNT, {**size_arguments(case), "tie_embeddings": False})
 
 
 @check("accounting.tying", task=TASK, needs=[COUNT], after=["accounting.parameter_count[mha]"])
@@ -54,7 +54,8 @@ def tying(subject: Subject) -> None:
     """
     shape = other_sizes(SHAPES["gqa"])
     untied, tied = _count(subject, shape), _count(subject, shape.replace(tie_embeddings=True))
-    _require(tying_fault(shape, untied, tied), COUNT, {**size_arguments(shape), "tie_embeddings": True})
+    with _weights_drawn(shape.replace(tie_embeddings=True), tied):
+        _require(tying_fault(shape, untied, tied), COUNT, {**size_arguments(shape), "tie_embeddings": True})
 
 
 @check("accounting.flop_terms", task=TASK, needs=[FLOPS])
@@ -84,8 +85,10 @@ def forward_flops(subject: Subject, case: DecoderShape) -> None:
 def batch_law(subject: Subject) -> None:
     """Every term grows with the batch, and no faster."""
     shape = other_sizes(SHAPES["gqa"])
-    fault = batch_fault(_terms(subject, shape, 2, 10), 7, _terms(subject, shape, 14, 10))
-    _require(fault, FLOPS, {"batch_size": 14, "sequence_length": 10, **size_arguments(shape)})
+    larger = _terms(subject, shape, 14, 10)
+    fault = batch_fault(_terms(subject, shape, 2, 10), 7, larger)
+    with _drawn(shape, 14, 10, larger):
+        _require(fault, FLOPS, {"batch_size": 14, "sequence_length": 10, **size_arguments(shape)})
 
 
 @check("accounting.length_law", task=TASK, needs=[FLOPS], after=["accounting.forward_flops[mha]"])
@@ -96,8 +99,10 @@ def length_law(subject: Subject) -> None:
     """
     shape = other_sizes(SHAPES["gqa"])
     for length in (1, 10, 4096):
-        fault = length_fault(_terms(subject, shape, 2, length), _terms(subject, shape, 2, 2 * length))
-        _require(fault, FLOPS, {"batch_size": 2, "sequence_length": 2 * length, **size_arguments(shape)})
+        longer = _terms(subject, shape, 2, 2 * length)
+        fault = length_fault(_terms(subject, shape, 2, length), longer)
+        with _drawn(shape, 2, 2 * length, longer):
+            _require(fault, FLOPS, {"batch_size": 2, "sequence_length": 2 * length, **size_arguments(shape)})
 
 
 @check(
@@ -196,6 +201,23 @@ def _drawn(shape: DecoderShape, batch_size: int, sequence_length: int, given: Ma
             }
             for term in FLOP_TERMS
         ]
+        raise
+
+
+PARTS_OF_A_COUNT = {"token_embeddings": "embedding", "attn": "attention", "ffn": "feed-forward", "lm_head": "head"}
+
+
+@contextlib.contextmanager
+def _weights_drawn(shape: DecoderShape, given: int) -> Generator[None]:
+    """Leaves with a failure what was given, and the weights that it must hold, by part."""
+    try:
+        yield
+    except CheckFailure as failure:
+        parts: dict[str, int] = dict.fromkeys([*PARTS_OF_A_COUNT.values(), "norms"], 0)
+        for weight in list_weights(shape):
+            parts[PARTS_OF_A_COUNT.get(weight.name.split(".")[0], "norms")] += weight.parameters
+        weights = [{"name": name, "parameters": number} for name, number in parts.items() if number]
+        failure.evidence.figures["parameters"] = {"got": given, "weights": weights}
         raise
 
 

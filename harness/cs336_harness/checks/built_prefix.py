@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.registry import check
+from cs336_harness.reference.influence import InfluenceMap, map_from_calls
 from cs336_harness.reference.interventions import FLOW_SHAPE, SEED, base_ids, replacement_ids
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, rounding_noise
 from cs336_harness.reference.weights import make_weights
 from cs336_harness.shapes import DecoderShape
-from cs336_harness.subject.built_models import ASSEMBLY, build
+from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
@@ -49,6 +50,8 @@ def changed_suffix_of_a_model(subject: Subject, case: bool) -> float:
             row, position = divmod(int(moved.argmax()), cut)
             evidence = model.evidence(token_ids)
             evidence.error_in_noise = worst
+            evidence.influence = picture = _influence(model, token_ids, whole, noise)
+            evidence.details = picture.picture()
             raise CheckFailure(
                 f"the {'tied' if case else 'untied'} model's logits at row {row}, position {position} move by"
                 f" {float(moved.max()):.3g} when the tokens from position {cut} on are replaced; in a correct decoder"
@@ -56,6 +59,16 @@ def changed_suffix_of_a_model(subject: Subject, case: bool) -> float:
                 evidence,
             )
     return worst
+
+
+def _influence(model: BuiltModel, token_ids: Tensor, whole: Tensor, noise: float) -> InfluenceMap:
+    """Which token moves which logits of the model: each replaced alone, in every row."""
+    changed, tokens = [], range(token_ids.shape[1])
+    for token in tokens:
+        ids = token_ids.clone()
+        ids[:, token] = replacement_ids(model.shape, token_ids, "ordinary", token)[:, token]
+        changed.append(model.logits(ids))
+    return map_from_calls(whole, changed, tokens, noise, ("above",))
 
 
 def _noise(shape: DecoderShape) -> float:

@@ -264,11 +264,14 @@ def gradient_of_repeated_ids(subject: Subject) -> None:
     if bool(wrong[counts > 1].any()) and not bool(wrong[counts <= 1].any()):
         row = int((wrong & (counts > 1)).nonzero()[0])
         factor = float((gradient[row].double() * expected[name][row]).sum() / expected[name][row].square().sum())
+        evidence = model.evidence(token_ids)
+        evidence.actual, evidence.expected = gradient, expected[name]
+        evidence.noise, evidence.axes = allowed / TOLERANCE_IN_NOISE, ("token", "channel")
         raise ConclusiveFailure(
             f"the gradient of {name} is wrong for token ids that occur more than once: that of id {row}, which occurs"
             f" {int(counts[row])} times, is {factor:.3g} times the right one (scale_grad_by_freq divides by the count);"
             " in a correct embedding the gradients of all places are added",
-            model.evidence(token_ids),
+            evidence,
         )
 
 

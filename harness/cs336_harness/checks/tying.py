@@ -8,6 +8,10 @@ apart; but it is what the subject's process says of itself, so no check here pas
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -117,7 +121,8 @@ def one_parameter(subject: Subject) -> None:
     Usually broken by copying the embedding into the head, or by a second Parameter over the same storage.
     """
     model = build(subject, TIED)
-    require_one(model, "")
+    with _uses_drawn(subject):
+        require_one(model, "")
     times = model.inventory().times(EMBEDDING)
     if times != 1:
         raise CheckFailure(
@@ -165,7 +170,8 @@ def both_uses(subject: Subject) -> None:
 
     Usually broken by a head that was filled once, from values that the embedding had then.
     """
-    require_both_uses(build_tied(subject), "the tied model was built")
+    with _uses_drawn(subject):
+        require_both_uses(build_tied(subject), "the tied model was built")
 
 
 @check(
@@ -273,12 +279,29 @@ def _by_row(shared: Tensor, look_up: Tensor, head: Tensor) -> str:
 def _both_uses_drawn(tied: BuiltModel, found: dict[str, Tensor], look_up: Tensor, head: Tensor) -> Evidence:
     """Evidence with the size of what each use sends, root mean square, and of what arrives under each name."""
     evidence = tied.evidence(ids())
-    evidence.figures["tied"] = [
+    evidence.figures["tied"] = _uses(found, look_up, head)
+    return evidence
+
+
+def _uses(found: dict[str, Tensor], look_up: Tensor, head: Tensor) -> list[dict[str, Any]]:
+    return [
         {"name": name, "got": plain(rms(found[name])), "must": plain(rms(look_up + head)), "parts": parts}
         for parts in [{"look-up": plain(rms(look_up)), "head": plain(rms(head))}]
         for name in (EMBEDDING, HEAD)
     ]
-    return evidence
+
+
+@contextlib.contextmanager
+def _uses_drawn(subject: Subject) -> Generator[None]:
+    """Leaves with a failure of the tied model what each use sends and what arrives, as far as gradients can be had."""
+    try:
+        yield
+    except CheckFailure as failure:
+        with contextlib.suppress(CheckFailure):
+            tied, untied = build(subject, TIED, tied_weights()), build(subject, UNTIED, tied_weights())
+            parts = _gradients(untied)
+            failure.evidence.figures["tied"] = _uses(_gradients(tied), parts[EMBEDDING], parts[HEAD])
+        raise
 
 
 def _detached_or_copied(model: BuiltModel) -> str:

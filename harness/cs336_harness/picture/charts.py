@@ -203,10 +203,10 @@ def influence(figure: Mapping[str, Any]) -> Chart:
 
 def rotation(figure: Mapping[str, Any]) -> Chart:
     """A dial for each pair and position: the hand that was read, and the thin one where it must be."""
-    read, must, positions = figure["read"], figure["must"], figure["positions"]
+    read, must, positions, relative = figure["read"], figure["must"], figure["positions"], figure["relative"]
     pairs = len(read[0])
     step = (WIDTH - LEFT) / len(positions)
-    radius = min(step, 52) / 2 - 4
+    radius = min(step, 52 if pairs <= 4 else 40) / 2 - 4
     cells, lines, labels, wrong = [], [], [], 0
     for pair in range(pairs):
         y = 22 + pair * (2 * radius + 10) + radius
@@ -216,18 +216,20 @@ def rotation(figure: Mapping[str, Any]) -> Chart:
             got, right = read[column][pair], must[column][pair]
             off = abs(math.remainder(got - right, 2 * math.pi)) > 6e-3
             wrong += off
-            text = f"pair {pair}, position {position}: turned by {number(got)} rad, must be {number(right)} rad"
+            where = f"from position {position - 1} to {position}" if relative else f"position {position}"
+            text = f"pair {pair}, {where}: turned by {number(got)} rad, must be {number(right)} rad"
             cells.append(Cell(x - radius, y - radius, 2 * radius, 2 * radius, "dial off" if off else "dial", text))
             for angle, look in ((right, "must"), (got, "got off" if off else "got")):
                 lines.append(Line(x, y, x + radius * 0.86 * math.cos(angle), y - radius * 0.86 * math.sin(angle), look))
-    labels += [
-        Label(LEFT + (column + 0.5) * step, 12, str(position) if column else f"position {position}", "middle")
-        for column, position in enumerate(positions)
-    ]
+    for column, position in enumerate(positions):
+        name = f"{position - 1} to {position}" if relative else str(position)
+        labels.append(Label(LEFT + (column + 0.5) * step, 12, name if column else f"position {name}", "middle"))
     of = f"{wrong} of {pairs * len(positions)} angles are wrong" if wrong else "every angle is right"
     mixed = "; channels turn together that are no pair, so the hands show the part within each pair alone"
+    turns = "How far each pair of channels turns"
+    turns += " inside attention, between neighbouring tokens" if relative else ""
     return Chart(
-        f"How far each pair of channels turns, theta {number(figure['theta'])}",
+        f"{turns}, theta {number(figure['theta'])}",
         f"{of[0].upper()}{of[1:]}{mixed if figure['mixed'] else ''}.",
         22 + pairs * (2 * radius + 10),
         tuple(cells),
@@ -371,6 +373,20 @@ def flops(figure: Sequence[Mapping[str, Any]]) -> Chart:
     )
 
 
+def parameters(figure: Mapping[str, Any]) -> Chart:
+    """The parameters as given, above the weights that the count must hold."""
+    parts = tuple((each["name"], float(each["parameters"])) for each in figure["weights"])
+    got, must = float(figure["got"]), sum(size for _, size in parts)
+    held = ", ".join(f"{name} {size:,.0f}" for name, size in parts)
+    rows = [("given", parts, got, got == must, f"given {got:,.0f}, must be {must:,.0f} ({held})")]
+    rows += [(name, ((name, size),), size, True, f"{name}: {size:,.0f} parameters") for name, size in parts]
+    off = got - must
+    much = f"{abs(off):,.0f} too {'many' if off > 0 else 'few'}" if off else "right"
+    return _bar_chart(
+        "Parameters by part", f"The count that was given is {much}; below it, what each part holds.", rows
+    )
+
+
 KINDS = {
     "influence": influence,
     "rotation": rotation,
@@ -378,6 +394,7 @@ KINDS = {
     "gradients": gradients,
     "tied": tied,
     "flops": flops,
+    "parameters": parameters,
     "errors": errors,
 }
 """How each kind of figure is drawn, in the order in which a page shows them."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cs336_harness.reference.figures import plain
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
 
 REACHES, SILENT, LEAK, MISSING = "■", "·", "X", "o"
@@ -17,6 +18,10 @@ LEGEND = (
     f"{REACHES} the token moves the logits, as it must   {SILENT} it does not, as it must not",
     f"{LEAK} it comes later and moves them all the same   {MISSING} it does not move them, though it must",
 )
+
+
+MOST_POSITIONS = 24
+"""Positions of a map that are drawn: those of the changed tokens first, and the last one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +75,20 @@ class InfluenceMap:
         if bool(self.reaches[position, column]):
             return LEAK if later and "above" in self.judged else REACHES
         return SILENT if later or "below" not in self.judged else MISSING
+
+    def figure(self) -> dict[str, Any]:
+        """The map as numbers to draw: of a long input, some of its positions and tokens."""
+        last = len(self.moved) - 1
+        tokens = list(enumerate(self.tokens))
+        kept = tokens[:: -(-len(tokens) // MOST_POSITIONS)]
+        every = range(last + 1) if last < MOST_POSITIONS else sorted({*(token for _, token in kept), last})
+        moved = self.moved / self.tolerance
+        return {
+            "positions": list(every),
+            "tokens": [token for _, token in kept],
+            "judged": list(self.judged),
+            "tolerances": [[plain(float(moved[at, column]), 2) for column, _ in kept] for at in every],
+        }
 
     def picture(self) -> list[str]:
         """The map in letters: one line per position, one letter per token, and the legend.

@@ -22,36 +22,18 @@ from cs336_harness.subject.failures import Evidence
 MOST_CELLS = 480
 """Cells of one map; axes are binned until it has no more, and a bin shows its worst element."""
 
-MOST_POSITIONS = 24
-"""Positions of an influence map that are kept: those of the changed tokens first, and the last one."""
-
 
 def figures_of(evidence: Evidence) -> dict[str, Any]:
     """Everything of a failure that can be drawn, by kind."""
     figures = dict(evidence.figures)
     if isinstance(evidence.influence, InfluenceMap):
-        figures["influence"] = _influence(evidence.influence)
+        figures["influence"] = evidence.influence.figure()
     actual, expected = evidence.actual, evidence.expected
     if isinstance(actual, Tensor) and isinstance(expected, Tensor) and actual.shape == expected.shape:
         drawn = _errors(actual.detach().to("cpu", torch.float64), expected.detach().to("cpu", torch.float64), evidence)
         if drawn is not None:
             figures["errors"] = drawn
     return figures
-
-
-def _influence(influence: InfluenceMap) -> dict[str, Any]:
-    last = len(influence.moved) - 1
-    tokens = list(enumerate(influence.tokens))
-    step = -(-len(tokens) // MOST_POSITIONS)
-    kept = [tokens[i] for i in range(0, len(tokens), step)]
-    every = range(last + 1) if last < MOST_POSITIONS else sorted({*(token for _, token in kept), last})
-    moved = influence.moved / influence.tolerance
-    return {
-        "positions": list(every),
-        "tokens": [token for _, token in kept],
-        "judged": list(influence.judged),
-        "tolerances": [[plain(float(moved[at, column]), 2) for column, _ in kept] for at in every],
-    }
 
 
 def _errors(actual: Tensor, expected: Tensor, evidence: Evidence) -> dict[str, Any] | None:

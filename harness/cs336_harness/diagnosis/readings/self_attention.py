@@ -273,13 +273,27 @@ def _pair_angle(subject: Subject, name: str, pair: int, positions: Tensor | None
     return torch.atan2(steps[1], steps[0] + 1)
 
 
+def relative_angles(subject: Subject, name: str) -> Tensor | None:
+    """Radians between each token and the one before it, (P, T - 1) at positions from 1 on; None where not readable."""
+    read = [_pair_angle(subject, name, pair) for pair in range(ROTARY.d_head // 2)]
+    known = [each for each in read if each is not None]
+    return torch.stack(known) if len(known) == len(read) else None
+
+
+@functools.cache
+def right_angles(name: str) -> Tensor:
+    """What :func:`relative_angles` must be."""
+    right = relative_angles(reference(), name)
+    assert right is not None
+    return right
+
+
 def read_relative_angles(subject: Subject, name: str) -> Reading | None:
     """By how much neighbouring tokens are turned against each other, pair by pair."""
     pairs = range(ROTARY.d_head // 2)
-    read, right = ([_pair_angle(who, name, pair) for pair in pairs] for who in (subject, reference()))
-    if any(each is None for each in (*read, *right)):
+    got, must = relative_angles(subject, name), right_angles(name)
+    if got is None:
         return None
-    got, must = (torch.stack([each for each in some if each is not None]) for some in (read, right))
     wrong = ((got - must).abs() > 1e-2).any(-1)
     if bool(wrong.any()):
         pair = int(wrong.nonzero()[0])
