@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -314,6 +315,47 @@ def test_a_file_of_somebody_else_is_not_overwritten(run: Run, tmp_path: Path) ->
     assert status == 2
     assert "a file that is no report of cs336 is there; give another name" in said
     assert file.read_text() == "<p>mine</p>"
+
+
+def test_a_place_where_no_page_can_stand_is_said_before_the_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    for file, said in {
+        tmp_path / "folder": "that is a folder; give the name of a file",
+        tmp_path / "no" / "page.html": "there is no folder",
+        tmp_path / "file" / "page.html": "there is no folder",
+        tmp_path / "pipe": "that is no plain file; give the name of one",
+        Path("/dev/null"): "that is no plain file; give the name of one",
+    }.items():
+        for option in ("--html", "--json"):
+            status, line = run("nowhere", option, file)
+            assert status == 2
+            assert line.startswith(f"cs336: {option} {file}: {said}")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    assert "it may not be written" in run("nowhere", "--html", tmp_path / "page.html")[1]
+
+
+def test_a_page_that_cannot_be_written_after_all_costs_no_verdict(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "adapters.py").write_text(WRONG_LINEAR)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("tempfile.mkstemp", lambda **_: (_ for _ in ()).throw(full))
+    status, said = run(tmp_path / "adapters.py", "-k", "components.linear", "--html", tmp_path / "page.html")
+    assert status == 1
+    assert "run_linear differs from the reference" in said
+    assert "page.html: it could not be written: No space left on device" in said
+    assert "wrote" not in said
+
+
+def test_a_link_to_a_page_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "page.html")
+    page.write(verdict(judged()), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert page.MADE_BY in (tmp_path / "page.html").read_text()
 
 
 def test_a_subject_that_cannot_be_judged_has_a_page_that_says_so(run: Run, tmp_path: Path) -> None:

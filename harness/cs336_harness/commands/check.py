@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -85,6 +86,7 @@ def check(
         require_html,
         require_plots,
         require_writable_file,
+        unwritten,
         write_json,
     )
     from cs336_harness.grading import require_linux
@@ -169,12 +171,15 @@ def check(
         mine = isinstance(trial, Trial) and setting.usual  # drills are run as one's own code
         closing = drills.lines(trial.root, trial.drills) if mine and keyword is None and not wrong else []
     told = {"provenance": trial.provenance, "cut_short": trial.cut_short, "not_run": not_run, "setting": setting}
+    lost = []
     if json is not None:
-        write_json(report.to_json(trial.name, results, **told), json)
+        data = report.to_json(trial.name, results, **told)
+        lost.append(unwritten("--json", json, partial(write_json, data, json)))
     if html is not None:
         from cs336_harness.picture import page
 
-        page.write(report.to_json(trial.name, [*blockers, *results], **told), html)
+        data = report.to_json(trial.name, [*blockers, *results], **told)
+        lost.append(unwritten("--html", html, partial(page.write, data, html)))
     missing = report.missing_line(not_run, trial.cut_short)
     console.print()
     report.print_report(
@@ -190,8 +195,10 @@ def check(
     )
     for line in closing:
         console.print(line, markup=False, highlight=False)
-    if html is not None:
+    if html is not None and lost[-1] is None:
         console.print(f"wrote {html}", markup=False, highlight=False)
+    for line in filter(None, lost):
+        Console(stderr=True).print(line, markup=False, highlight=False)
     if plots is not None:
         from cs336_harness.picture.plots import write_plots
 
@@ -210,7 +217,7 @@ def check(
     )
     if skipped:
         console.print("--strict: required checks were skipped", markup=False, highlight=False)
-    raise typer.Exit(1 if wrong or skipped else 0)
+    raise typer.Exit(1 if wrong or skipped or any(lost) else 0)
 
 
 def _require_alone(context: typer.Context, option: str, *beside: str) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,25 @@ MADE_BY = b'<meta name="generator" content="cs336">'
 
 
 def require_writable_file(option: str, path: Path) -> None:
-    """:class:`CannotJudgeError` unless a file can be written there."""
+    """:class:`CannotJudgeError` unless a file can be written there: through another one beside it, in its place."""
     folder = path.resolve().parent
     if path.is_dir():
         raise CannotJudgeError(f"{option} {path}: that is a folder; give the name of a file")
+    if path.exists() and not path.is_file():
+        raise CannotJudgeError(f"{option} {path}: that is no plain file; give the name of one")
     if not folder.is_dir():
         raise CannotJudgeError(f"{option} {path}: there is no folder {folder}")
-    if not os.access(path if path.exists() else folder, os.W_OK):
+    if not all(os.access(each, os.W_OK) for each in (folder, path) if each.exists()):
         raise CannotJudgeError(f"{option} {path}: it may not be written")
+
+
+def unwritten(option: str, path: Path, write: Callable[[], None]) -> str | None:
+    """Writes a file; one line where what was seen before the work is no longer so, and the work is not lost for it."""
+    try:
+        write()
+    except OSError as error:
+        return f"{option} {path}: it could not be written: {error.strerror or error}"
+    return None
 
 
 def require_html(path: Path) -> None:

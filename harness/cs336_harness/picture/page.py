@@ -265,6 +265,7 @@ def headline(judged: Judged) -> str:
 
 def write(data: Mapping[str, Any], path: Path) -> None:
     """Writes the page through a temporary file beside it, so that a reader never sees half of one."""
+    path = path.resolve()  # a link stays one
     handle, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
