@@ -18,6 +18,9 @@ import pytest
 
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import all_defects, subject_of
+from cs336_harness.grading import pages
+from cs336_harness.grading.records import scored
+from cs336_harness.grading.rubric import Rubric
 from cs336_harness.picture import page
 from cs336_harness.picture.live import Live
 from cs336_harness.verdict.report import to_json
@@ -96,14 +99,19 @@ def test_it_opens_without_a_complaint_and_with_the_culprit(opened: Any) -> None:
     assert not opened.find_element(By.CSS_SELECTOR, ".hint p").is_displayed()
 
 
-def test_nothing_is_wider_than_a_telephone(opened: Any) -> None:
-    opened.execute_cdp_cmd(
+def width_on_a_telephone(browser: Any) -> int:
+    """How wide the page is on a screen of 400."""
+    browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     )
     try:
-        assert opened.execute_script("return document.documentElement.scrollWidth") <= 400
+        return browser.execute_script("return document.documentElement.scrollWidth")
     finally:
-        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_nothing_is_wider_than_a_telephone(opened: Any) -> None:
+    assert width_on_a_telephone(opened) <= 400
 
 
 def _walk(browser: Any) -> Iterator[Any]:
@@ -118,15 +126,19 @@ def _walk(browser: Any) -> Iterator[Any]:
         yield active
 
 
-def test_the_keyboard_alone_reaches_everything(opened: Any) -> None:
-    reached = list(_walk(opened))
-    unreached = opened.execute_script(
+def unreached_by_key(browser: Any) -> list[str]:
+    """What can be used and Tab does not reach."""
+    reached = list(_walk(browser))
+    return browser.execute_script(
         """const reached = new Set(arguments[0]);
-        return [...document.querySelectorAll("a, summary, button, pre, .chart > svg")]
+        return [...document.querySelectorAll("a[href], summary, button, pre, .chart > svg")]
           .filter(each => each.checkVisibility() && !reached.has(each)).map(each => each.outerHTML.slice(0, 80))""",
         reached,
     )
-    assert unreached == []
+
+
+def test_the_keyboard_alone_reaches_everything(opened: Any) -> None:
+    assert unreached_by_key(opened) == []
 
 
 def test_a_hint_opens_by_key_and_a_box_leads_to_its_checks(opened: Any) -> None:
@@ -168,6 +180,40 @@ def test_a_page_of_attempts_at_the_reader_runs_none(browser: Any, tmp_path: Path
     assert complaints(browser) == []
     assert browser.title.startswith("✗ </title>")
     assert text(browser, ".message").startswith("</title></script><script>")
+
+
+@pytest.fixture
+def of_a_class(browser: Any, rotated: dict[str, Any], right: dict[str, Any], tmp_path: Path) -> Any:
+    """The page of a class of three, opened as a file."""
+    records = []
+    for name, data in (("cho", right), ("ann", rotated), ("bob", rotated)):
+        checks = [{**each, "advisory": False, "required": True} for each in data["checks"]]
+        record = {"name": name, "state": "judged", "reason": None, "checks": checks, "writeup": None}
+        record["diagnosis"] = [each for check in checks for each in (check["diagnosis"] or {}).get("defects", ())]
+        records.append(scored(record, Rubric(), 0.0))
+    pages.write(tmp_path, records, Rubric())
+    browser.get((tmp_path / "index.html").as_uri())
+    return browser
+
+
+def names(browser: Any) -> list[str]:
+    """The students, in the order in which they stand."""
+    return [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".sortable tbody th")]
+
+
+def test_the_class_page_is_reached_sorted_and_followed_by_key(of_a_class: Any) -> None:
+    assert complaints(of_a_class) == []
+    assert unreached_by_key(of_a_class) == []
+    assert width_on_a_telephone(of_a_class) <= 400
+    by_name = of_a_class.find_element(By.CSS_SELECTOR, ".sortable thead th:first-child button")
+    for expected in (["ann", "bob", "cho"], ["cho", "bob", "ann"]):
+        by_name.send_keys(Keys.ENTER)
+        assert names(of_a_class) == expected
+    of_a_class.find_element(By.CSS_SELECTOR, 'svg.decoder a[href="#part-rope"]').send_keys(Keys.ENTER)
+    wait(of_a_class, lambda b: b.find_element(By.ID, "part-rope").get_attribute("open"))
+    of_a_class.find_element(By.CSS_SELECTOR, "#part-rope p a").click()
+    wait(of_a_class, lambda b: text(b, ".subject") == "ann")
+    assert complaints(of_a_class) == []
 
 
 @pytest.fixture
@@ -237,6 +283,24 @@ def test_a_connection_that_breaks_is_made_again(browser: Any, live: Live, right:
     browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline | {"offline": False})
     wait(browser, lambda b: "All required checks that were asked passed" in text(b, "h1"), 20)
     browser.execute_cdp_cmd("Network.disable", {})
+
+
+def test_a_server_that_is_silent_is_said_to_be_until_it_is_heard_again(browser: Any, live: Live) -> None:
+    """As after the sleep of the machine, or of the server alone: the clock has gone on, and no sign of life came."""
+    browser.get(live.address)
+    wait(browser, lambda _: live.streams == 1)
+    browser.execute_script(
+        """const line = document.querySelector("#connection"), now = Date.now.bind(Date);
+        window.lines = [];
+        new MutationObserver(() => window.lines.push(line.textContent)).observe(line, { childList: true });
+        Date.now = () => now() + 60000;
+        dispatchEvent(new Event("online"));"""
+    )
+    wait(browser, lambda b: b.execute_script("return window.lines.length") >= 2)
+    silent, heard = browser.execute_script("return window.lines.slice(0, 2)")
+    assert silent.startswith("The watch does not answer.")
+    assert heard == ""
+    wait(browser, lambda _: live.judging("a write shows that the first stream is gone") or live.streams == 1)
 
 
 def _used() -> int:
