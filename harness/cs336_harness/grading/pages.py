@@ -87,6 +87,7 @@ def write(out: Path, records: Sequence[Mapping[str, Any]], rubric: Rubric) -> No
 def _class(records: Sequence[Mapping[str, Any]], rubric: Rubric) -> str:
     """The class at a glance: how many have each part wrong, the commonest mistakes, students by tasks."""
     judged = [(record["name"], _judged(record)) for record in records if record["state"] == "judged"]
+    counted = tallies(judged)
     full = {record["max_score"] for record in records}
     content = (
         _templates(escape=True)
@@ -96,7 +97,8 @@ def _class(records: Sequence[Mapping[str, Any]], rubric: Rubric) -> str:
             tasks=[task for task in rubric.counted if any(record["tasks"][task]["required"] for record in records)],
             mistakes=mistakes(records)[:COMMONEST],
             states=_states(records),
-            tallies=tallies(judged),
+            tallies=counted,
+            parts=sorted((each for each in counted.values() if each.told_at), key=lambda each: -len(each.wrong)),
             shares=SHARES,
             most=full.pop() if len(full) == 1 else None,
         )

@@ -203,7 +203,8 @@ def influence(figure: Mapping[str, Any]) -> Chart:
 
 def rotation(figure: Mapping[str, Any]) -> Chart:
     """A dial for each pair and position: the hand that was read, and the thin one where it must be."""
-    read, must, positions, relative = figure["read"], figure["must"], figure["positions"], figure["relative"]
+    read, must, positions = figure["read"], figure["must"], figure["positions"]
+    relative = figure.get("relative", False)  # absent in a result of an earlier version
     pairs = len(read[0])
     step = (WIDTH - LEFT) / len(positions)
     radius = min(step, 52 if pairs <= 4 else 40) / 2 - 4
@@ -222,8 +223,8 @@ def rotation(figure: Mapping[str, Any]) -> Chart:
             for angle, look in ((right, "must"), (got, "got off" if off else "got")):
                 lines.append(Line(x, y, x + radius * 0.86 * math.cos(angle), y - radius * 0.86 * math.sin(angle), look))
     for column, position in enumerate(positions):
-        name = f"{position - 1} to {position}" if relative else str(position)
-        labels.append(Label(LEFT + (column + 0.5) * step, 12, name if column else f"position {name}", "middle"))
+        name = f"{position - 1} to {position}" if relative else str(position) if column else f"position {position}"
+        labels.append(Label(LEFT + (column + 0.5) * step, 12, name, "middle"))
     of = f"{wrong} of {pairs * len(positions)} angles are wrong" if wrong else "every angle is right"
     mixed = "; channels turn together that are no pair, so the hands show the part within each pair alone"
     turns = "How far each pair of channels turns"
