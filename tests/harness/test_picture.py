@@ -16,14 +16,18 @@ from typing import Any
 import pytest
 import torch
 from broken import RIGHT, broken, results
+from test_slow_oracle import DoubledGradient
 from torch import Tensor
+from vectorised import result_of
+from vectorised import subject_of as vectorised
 
 from cs336_harness import cli
 from cs336_harness.checks import all_checks
 from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.defects import Place, adapters_of, all_defects, subject_of
 from cs336_harness.diagnosis.readings.figures import measured
-from cs336_harness.isolation.job import result_of, wire
+from cs336_harness.isolation.job import result_of as of_wire
+from cs336_harness.isolation.job import wire
 from cs336_harness.picture import charts, drawing, page
 from cs336_harness.picture.parts import BY_ENTRY_POINT, BY_PLACE, PARTS, parts_of, states
 from cs336_harness.picture.tally import tallies
@@ -496,16 +500,16 @@ def test_flops_are_drawn_by_multiply() -> None:
     assert "w2" in chart.cells[3].text
 
 
-@pytest.mark.parametrize(
-    ("check_id", "kind"),
-    [("tying.gradients", "tied"), ("slow_oracle.gradients[mha-tied]", "gradients")],
-)
-def test_gradients_are_drawn(check_id: str, kind: str) -> None:
-    mistaken = subject_of(all_defects()["tied-look-up-detached"])
-    result = Suite(mistaken, diagnose=False).result(all_checks()[check_id])
-    drawn = result.to_json()["figures"][kind]
-    assert "bar off" in {cell.look for cell in charts.KINDS[kind](drawn).cells}
-    assert texts(kind, drawn)[0].startswith("token_embeddings.weight: gradient of size ")
+def test_gradients_are_drawn_by_weight() -> None:
+    drawn = result_of("slow_oracle.gradients[mha]", vectorised(DoubledGradient)).to_json()["figures"]["gradients"]
+    assert {cell.look for cell in charts.gradients(drawn).cells} == {"bar off"}
+    assert texts("gradients", drawn)[0].startswith("token_embeddings.weight: gradient of size ")
+
+
+def test_what_each_use_of_a_tied_weight_sends_is_drawn() -> None:
+    drawn = figures(defective("tied-look-up-detached"), "tying.gradients")["tied"]
+    assert [cell.look for cell in charts.tied(drawn).cells] == ["bar off", "bar off", "bar", "bar"]
+    assert texts("tied", drawn)[0].startswith("token_embeddings.weight: gradient of size ")
 
 
 def test_the_uses_of_two_weights_that_must_be_one_are_drawn() -> None:
@@ -533,7 +537,7 @@ def test_the_page_of_one_fault_is_small() -> None:
 def test_figures_come_through_the_judging_process() -> None:
     result = Suite(subject_of(all_defects()["silu-is-gelu"])).result(all_checks()["components.silu"])
     event = json.loads(json.dumps(wire(result)))
-    assert result_of(event).to_json()["figures"] == event["figures"] != {}
+    assert of_wire(event).to_json()["figures"] == event["figures"] != {}
 
 
 def test_one_file_is_not_both(run: Run, tmp_path: Path) -> None:
