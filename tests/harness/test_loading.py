@@ -239,6 +239,16 @@ def test_a_module_that_does_not_load_is_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
+def test_whoever_has_a_notebook_alone_is_told_what_judges_it(tmp_path: Path) -> None:
+    notebook = tmp_path / "model.ipynb"
+    notebook.write_text("{}")
+    for path in (tmp_path, notebook):
+        with pytest.raises(
+            CannotJudgeError, match=r"in a notebook, .* `judge\(globals\(\)\)` judge what stands above$"
+        ):
+            load(path)
+
+
 def test_a_path_that_holds_nothing_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(CannotJudgeError, match=r"no such file or directory: .*nowhere"):
         load(tmp_path / "nowhere")

@@ -15,6 +15,9 @@ PLACES = ("adapters.py", "tests/adapters.py")
 SEARCH_DEPTH = 3
 """How many folders deep a repository is searched when neither place has an adapters file."""
 
+NOTEBOOK = ".ipynb"
+IN_A_NOTEBOOK = "in a notebook, `from cs336_harness import judge` and `judge(globals())` judge what stands above"
+
 LISTED = 4
 """How many of several candidates a message names."""
 
@@ -27,7 +30,10 @@ def locate(path: Path) -> Path:
         raise CannotJudgeError(f"no such file or directory: {path}")
     if path.is_file():
         if path.suffix != ".py":
-            raise CannotJudgeError(f"{path} is no Python file; give an adapters file or a repository that holds one")
+            other = f"; {IN_A_NOTEBOOK}" if path.suffix == NOTEBOOK else ""
+            raise CannotJudgeError(
+                f"{path} is no Python file; give an adapters file or a repository that holds one{other}"
+            )
         return path.resolve()
     if not path.is_dir():
         raise CannotJudgeError(f"{path} is neither a file nor a folder; give an adapters file or a repository")
@@ -44,8 +50,9 @@ def locate(path: Path) -> Path:
         listed = ", ".join(str(found.relative_to(path.resolve())) for found in nested[:LISTED])
         more = f" and {len(nested) - LISTED} more" if len(nested) > LISTED else ""
         raise CannotJudgeError(f"{path} holds several adapters files: {listed}{more}; give one of them")
+    other = f"; {IN_A_NOTEBOOK}" if any(child.suffix == NOTEBOOK for child in children_of(path)) else ""
     raise CannotJudgeError(
-        f"{path} holds no adapters file: neither {' nor '.join(PLACES)} is there; give the path of one"
+        f"{path} holds no adapters file: neither {' nor '.join(PLACES)} is there; give the path of one{other}"
     )
 
 
