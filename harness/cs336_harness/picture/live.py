@@ -40,6 +40,7 @@ class Live:
         self._data = data
         self._judging: str | None = None
         self._closing = False
+        self._drawing, self._drawn = threading.Lock(), ("", b"")
         self.streams = 0
         self._server = _Server((HOST, 0), _Handler)
         self._server.live = self
@@ -101,9 +102,16 @@ class Live:
                 yield _event("beat", {})
                 continue
             if name != seen:
-                yield _event("verdict", {"content": content(data), **face(data)}, name)
+                yield self._verdict(name, data)
             yield _event("judging", {"why": judging})
             told, seen = number, name
+
+    def _verdict(self, name: str, data: Mapping[str, Any]) -> bytes:
+        """The event of a verdict, drawn once for all tabs."""
+        with self._drawing:
+            if self._drawn[0] != name:
+                self._drawn = name, _event("verdict", {"content": content(data), **face(data)}, name)
+            return self._drawn[1]
 
     def admit(self) -> bool:
         """Whether one more tab may listen; it is counted until :meth:`dismiss`."""
