@@ -262,6 +262,15 @@ def test_every_outcome_has_a_word_and_a_mark() -> None:
         assert mark in html
 
 
+def test_a_blocker_that_was_not_asked_for_is_shown_and_not_counted() -> None:
+    waiting = judged("components.transformer_block", "blocked", blocked_by="components.rmsnorm", message="it differs")
+    blocker = judged("components.rmsnorm", diagnosis=diagnosis("norm"))
+    read = Text(page.render(verdict(waiting, blockers=[blocker])))
+    assert "1 of 1 required checks are blocked by one that fails and was not asked for" in read.text
+    assert "-k does not select this check; it is shown because it fails and blocks 1 check that -k selects" in read.text
+    assert any("box failed culprit" in (attrs.get("class") or "") for _, attrs in read.elements)
+
+
 def test_a_right_decoder_is_said_to_be_right() -> None:
     html = page.render(verdict(*(judged(check_id, "passed") for check_id in all_checks())))
     assert "All required checks passed" in html

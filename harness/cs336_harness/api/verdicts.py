@@ -152,6 +152,7 @@ class Verdict:
             **({} if self._standing else {"setting": self.setting}),
             "summary": summary(self._results),
             "checks": [result.to_json() for result in self._results],
+            **({"blockers": [result.to_json() for result in self._blockers]} if self._blockers else {}),
         }
 
     def __repr__(self) -> str:
@@ -179,8 +180,7 @@ class Verdict:
         """For a notebook: the picture that ``cs336 check --html`` writes."""
         from cs336_harness.picture.page import framed
 
-        told = self.to_json()
-        return framed(told | {"checks": [*(result.to_json() for result in self._blockers), *told["checks"]]})
+        return framed(self.to_json())
 
 
 def check_result(result: Result) -> CheckResult:

@@ -170,15 +170,21 @@ def check(
         wrong = bool(not_run) or any(result.stops_exit_zero for result in results)
         mine = isinstance(trial, Trial) and setting.usual  # drills are run as one's own code
         closing = drills.lines(trial.root, trial.drills) if mine and keyword is None and not wrong else []
-    told = {"provenance": trial.provenance, "cut_short": trial.cut_short, "not_run": not_run, "setting": setting}
+    data = report.to_json(
+        trial.name,
+        results,
+        provenance=trial.provenance,
+        cut_short=trial.cut_short,
+        not_run=not_run,
+        blockers=blockers,
+        setting=setting,
+    )
     lost = []
     if json is not None:
-        data = report.to_json(trial.name, results, **told)
         lost.append(unwritten("--json", json, partial(write_json, data, json)))
     if html is not None:
         from cs336_harness.picture import page
 
-        data = report.to_json(trial.name, [*blockers, *results], **told)
         lost.append(unwritten("--html", html, partial(page.write, data, html)))
     missing = report.missing_line(not_run, trial.cut_short)
     console.print()

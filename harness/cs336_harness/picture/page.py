@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Failure:
     parts: tuple[str, ...]
     waiting: int
     charts: tuple[Any, ...]
+    asked: bool = True
 
     @property
     def worst(self) -> Mapping[str, Any] | None:
@@ -172,8 +173,9 @@ def framed(data: Mapping[str, Any]) -> str:
 
 def content(data: Mapping[str, Any]) -> str:
     """What changes from one verdict to the next: all of the page but its head."""
-    checks = _asked(data)
-    failures = failures_of(checks)
+    checks, blockers = _asked(data), data.get("blockers", ())
+    shown = [*blockers, *checks]
+    failures = failures_of(shown, unasked=[each["id"] for each in blockers])
     first = failures[0].judged if failures else None
     return (
         environment()
@@ -183,7 +185,7 @@ def content(data: Mapping[str, Any]) -> str:
             sentence=sentence(data),
             failures=failures,
             opened=OPENED,
-            states=states(checks, first),
+            states=states(shown, first),
             blanks=Counter(check["message"] for check in checks if check["outcome"] == "blank"),
             summary=Counter(check["outcome"] for check in checks),
             outcome=_outcome(data),
@@ -227,8 +229,11 @@ def sentence(data: Mapping[str, Any]) -> str:
     return said[0].upper() + said[1:]
 
 
-def failures_of(checks: Sequence[Judged]) -> list[Failure]:
-    """The failures that a learner reads: what says what is wrong first, what was said before last."""
+def failures_of(checks: Sequence[Judged], unasked: Collection[str] = ()) -> list[Failure]:
+    """The failures that a learner reads: what says what is wrong first, what was said before last.
+
+    ``unasked`` are the ids of those that are there only because they block one that was asked for.
+    """
     failed = [check for check in checks if check["outcome"] == "failed"]
     waiting = Counter(check.get("blocked_by") for check in checks)
     known = all_checks()
@@ -247,6 +252,7 @@ def failures_of(checks: Sequence[Judged]) -> list[Failure]:
             located(judged),
             waiting[judged["id"]],
             charts_of(judged),
+            judged["id"] not in unasked,
         )
         for judged in sorted(failed, key=rank)
     ]

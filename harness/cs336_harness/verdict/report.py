@@ -38,12 +38,14 @@ def to_json(
     provenance: str = "",
     cut_short: str | None = None,
     not_run: Sequence[str] = (),
+    blockers: Sequence[Result] = (),
     setting: Setting = USUAL,
 ) -> dict[str, Any]:
     """The result for a program; the shape is that of docs/DESIGN.md, "Outcomes and exit status".
 
     ``provenance`` says where ``cs336_basics`` came from, ``setting`` what it was run on, where that is unusual. Where
-    the run was cut short, the ids of the checks that have no result come with the reason.
+    the run was cut short, the ids of the checks that have no result come with the reason. ``blockers`` are failures of
+    checks that were not asked for and block one that was.
     """
     missing = {"cut_short": cut_short, "not_run": list(not_run)} if not_run else {}
     return {
@@ -52,6 +54,7 @@ def to_json(
         "provenance": provenance.removeprefix(", with "),
         "summary": summary(results),
         "checks": [result.to_json() for result in results],
+        **({"blockers": [result.to_json() for result in blockers]} if blockers else {}),
         **missing,
     }
 

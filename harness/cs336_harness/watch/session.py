@@ -220,7 +220,7 @@ class Session:
             complete = not any(result.stops_exit_zero for result in results)
             self._print_lines(lines if complete else [line for line in lines[:2] if line != "complete when"])
         self._show_keys()
-        self._draw(to_json(self._path.name, [*blockers(results, self._results), *results]))
+        self._draw(to_json(self._path.name, results, blockers=blockers(results, self._results)))
 
     def _draw(self, data: dict[str, Any]) -> None:
         """Shows a verdict on the live page, where there is one."""
