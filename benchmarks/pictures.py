@@ -27,8 +27,8 @@ PICTURES = {"mask": ("causal-mask-off-by-one", "light"), "rope": ("rope-half-spl
 """Each picture by name: the known mistake, and the colours of the screen."""
 
 SIZE = (1180, 860)
-COLOURS = 128
-"""Colours that a picture keeps, which makes it a third as large."""
+COLOURS = 256
+"""Colours that a picture keeps, which makes it half as large."""
 
 
 def browser() -> webdriver.Chrome:
