@@ -146,3 +146,8 @@ def test_the_written_answer_is_judged_where_everything_ran(tmp_path: Path, text:
     if text is not None:
         (tmp_path / "WRITEUP.md").write_text(text, encoding="utf-8")
     assert progress_lines(results(), tmp_path)[-1].startswith(f"  {line}")
+
+
+def test_what_comes_next_names_the_file_that_is_judged() -> None:
+    lines = progress_lines(results(positionwise_feedforward="blank"), file="mine.py")
+    assert any(line.startswith("next:") and line.endswith("in mine.py") for line in lines)

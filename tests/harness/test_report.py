@@ -9,7 +9,7 @@ from variations import Variation, VariationAdapters
 from cs336_harness.checks import all_checks
 from cs336_harness.contract import MODEL_ENTRY_POINTS
 from cs336_harness.subject.calling import Subject
-from cs336_harness.verdict.report import print_report, verdict_line
+from cs336_harness.verdict.report import print_report, verdict_line, verdict_sentence
 from cs336_harness.verdict.suite import Result, Suite, blockers
 
 
@@ -86,3 +86,9 @@ def test_a_failure_says_what_is_wrong_before_the_numbers() -> None:
     assert "what is wrong: the activation is 1.5 × z sigmoid(z), must be z sigmoid(z)" in text
     assert text.index("what is wrong") < text.index("elements differ")
     assert "see it for yourself, in the folder that holds adapters.py:" in text
+
+
+def test_what_could_not_run_is_not_among_those_of_which_some_failed() -> None:
+    assert verdict_sentence({"failed": 1, "passed": 4, "skipped": 80}, []) == (
+        "1 of 5 required checks that could run failed"
+    )

@@ -91,7 +91,7 @@ def check(
     )
     from cs336_harness.grading import require_linux
     from cs336_harness.subject.environment import prepare_torch
-    from cs336_harness.subject.locating import locate, repository_here
+    from cs336_harness.subject.locating import ADAPTERS, locate, repository_here
     from cs336_harness.subject.setting import USUAL, Setting
     from cs336_harness.verdict.keyword import alternatives
 
@@ -195,6 +195,7 @@ def check(
         verbose=verbose,
         hint=hint,
         root=trial.root,
+        file=Path(trial.name).name if trial.name.endswith(".py") else ADAPTERS,
         missing=missing,
         blockers=blockers,
         standing=setting.usual,

@@ -267,7 +267,8 @@ def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Di
             reproducer=reproducer(probe, name),
             figures=measured(probe.subject, name, str(located.place)),
         )
-    if located is None or (read is None and failure.evidence.error_in_noise is None):
+    numbers = failure.evidence.error_in_noise is not None or failure.evidence.influence is not None
+    if located is None or (not numbers and (read is None or read.text in probe.told)):
         return None
     if read is not None and not located.certainly_flow(read.place):
         return Diagnosis(

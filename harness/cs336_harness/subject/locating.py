@@ -9,7 +9,8 @@ from pathlib import Path
 
 from cs336_harness.subject.failures import CannotJudgeError
 
-PLACES = ("adapters.py", "tests/adapters.py")
+ADAPTERS = "adapters.py"
+PLACES = (ADAPTERS, f"tests/{ADAPTERS}")
 """Where a repository may keep its adapters, in order."""
 
 SEARCH_DEPTH = 3

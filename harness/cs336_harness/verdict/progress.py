@@ -16,6 +16,7 @@ from pathlib import Path
 from cs336_harness.checks import Check, all_checks, find
 from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS
 from cs336_harness.contract import ENTRY_POINTS, INCREMENTAL_ENTRY_POINTS
+from cs336_harness.subject.locating import ADAPTERS
 from cs336_harness.verdict.suite import Result
 
 CRITERIA: dict[str, tuple[str, ...]] = {
@@ -148,11 +149,11 @@ def _outcome(result: Result | None) -> str:
     return "passed" if result.outcome == "advisory" else result.outcome
 
 
-def progress_lines(results: Iterable[Result], root: Path | None = None) -> list[str]:
+def progress_lines(results: Iterable[Result], root: Path | None = None, file: str = ADAPTERS) -> list[str]:
     """The standing for a person: what is filled and passed, what comes next, and the completion criterion.
 
-    ``root`` is the folder with the subject's ``WRITEUP.md``; it is judged here, where every required check ran. Of a
-    whole decoder, which nobody writes task by task, there are none.
+    ``root`` is the folder with the subject's ``WRITEUP.md``; it is judged here, where every required check ran;
+    ``file`` is where the entry points are. Of a whole decoder, which nobody writes task by task, there are none.
     """
     results = list(results)
     if any(result.whole_decoder for result in results):
@@ -161,7 +162,7 @@ def progress_lines(results: Iterable[Result], root: Path | None = None) -> list[
     passed = sum(task.passed for task in standing.tasks)
     lines = [f"required checks passed in {passed} of {len(standing.tasks)} tasks"]
     if standing.next_task is not None:
-        lines.append(_next(standing, standing.next_task))
+        lines.append(_next(standing, standing.next_task, file))
     if not standing.whole:
         lines[0] += ", the others were not run in full; `uv run cs336 check` runs everything"
         return lines
@@ -173,7 +174,7 @@ def progress_lines(results: Iterable[Result], root: Path | None = None) -> list[
     return [*lines, "complete when", *(f"  {line}" for line in (*_criteria(standing), _written(root)))]
 
 
-def _next(standing: Progress, task: Standing) -> str:
+def _next(standing: Progress, task: Standing, file: str) -> str:
     start = f"next: {task.name} ({TASKS[task.name]})"
     own = entry_points_of(task.name)
     match task.state:
@@ -182,10 +183,10 @@ def _next(standing: Progress, task: Standing) -> str:
             return f"{start}: {cause} fails; `uv run cs336 explain {shlex.quote(cause)}` says what it wants"
         case "blank":
             blank = [name for name in own if standing.states.get(name) == "blank"]
-            return f"{start}: write {' and '.join(blank) or 'what it waits for'} in adapters.py"
+            return f"{start}: write {' and '.join(blank) or 'what it waits for'} in {file}"
         case _:
             absent = [name for name in own if standing.states.get(name) == "absent"]
-            return f"{start}: define {' and '.join(absent) or 'what it lacks'} in adapters.py for its other checks"
+            return f"{start}: define {' and '.join(absent) or 'what it lacks'} in {file} for its other checks"
 
 
 def _criteria(standing: Progress) -> Iterator[str]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS, all_checks
 from cs336_harness.subject.failures import BlankEntryPoint
+from cs336_harness.subject.locating import ADAPTERS
 from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.verdict.progress import progress_lines
 from cs336_harness.verdict.suite import OUTCOMES, WHOLE_DECODER, Result, summary
@@ -67,6 +68,7 @@ def print_report(
     verbose: bool = False,
     hint: bool = False,
     root: Path | None = None,
+    file: str = ADAPTERS,
     missing: str | None = None,
     blockers: Sequence[Result] = (),
     standing: bool = True,
@@ -75,8 +77,8 @@ def print_report(
 
     ``blockers`` are failures of checks that were not asked for and block one that was: they are what must be read.
 
-    ``root`` is where the subject's written answer is looked for; ``missing`` says which checks have no result, and why;
-    ``standing`` whether it ends with where the learner stands.
+    ``root`` is where the subject's written answer is looked for, ``file`` what its adapters are called; ``missing``
+    says which checks have no result, and why; ``standing`` whether it ends with where the learner stands.
     """
     if any(result.whole_decoder for result in results):
         console.print(Text(WHOLE_DECODER, "dim"))
@@ -92,13 +94,8 @@ def print_report(
     _print_skipped(console, results)
     console.print(_summary_line(results, seconds, missing))
     if standing:
-        print_progress(console, results, root)
-
-
-def print_progress(console: Console, results: Sequence[Result], root: Path | None = None) -> None:
-    """Where the learner stands."""
-    for line in progress_lines(results, root):
-        console.print(Text(line, "green" if line.startswith("  ✓") else ""))
+        for line in progress_lines(results, root, file):
+            console.print(Text(line, "green" if line.startswith("  ✓") else ""))
 
 
 def hidden_output_line(number: int) -> str | None:
@@ -272,7 +269,8 @@ def verdict_sentence(counts: Mapping[str, int], ids: Iterable[str]) -> str:
     if counts["blocked"] and not counts["failed"]:
         return f"{counts['blocked']} of {required} required checks are blocked by one that fails and was not asked for"
     if counts["failed"]:
-        return f"{counts['failed']} of {required} required checks failed" + (
+        could_run = " that could run" if counts["skipped"] else ""
+        return f"{counts['failed']} of {required - counts['skipped']} required checks{could_run} failed" + (
             f", {_are(counts['blocked'])} blocked by {'it' if counts['failed'] == 1 else 'them'}"
             if counts["blocked"]
             else ""

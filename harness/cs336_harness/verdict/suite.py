@@ -193,7 +193,16 @@ class Suite:
             if self._before_diagnosis is not None:
                 self._before_diagnosis(result)
             result.diagnosis = self._diagnosis(check, result.failure)
+            self._block_what_was_read_before(result)
         return result
+
+    def _block_what_was_read_before(self, result: Result) -> None:
+        """A failure of which nothing can be said but the reading of an earlier one repeats that one."""
+        told = result.diagnosis
+        if told is None or told.told_before is None or told.defects or not told.reading:
+            return
+        if told.told_before in self._results and self._results[told.told_before].outcome == "failed":
+            self._block(result, [told.told_before])
 
     def attempt(self, check: Check) -> Result:
         """What the check by itself gives, whatever failed before; nothing of it is kept."""

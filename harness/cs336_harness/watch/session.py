@@ -16,7 +16,7 @@ from cs336_harness.checks.registry import TASKS
 from cs336_harness.isolation.job import Event, Job, result_of
 from cs336_harness.isolation.supervisor import Supervisor
 from cs336_harness.subject.failures import CannotJudgeError
-from cs336_harness.subject.locating import root_of
+from cs336_harness.subject.locating import ADAPTERS, root_of
 from cs336_harness.verdict.explain import hints
 from cs336_harness.verdict.progress import entry_points_of, progress_lines
 from cs336_harness.verdict.report import MARKS, STYLES, counts_line, failure_block, print_report, to_json
@@ -61,6 +61,7 @@ class Session:
         self._console = console
         self._supervisor = supervisor
         self._path, self._root, self._log = path, root_of(path), log
+        self._file = path.name if path.suffix == ".py" else ADAPTERS
         self._runners, self._timeout, self._keyword, self._diagnose = runners, timeout, keyword, diagnose
         self._page = page
         self._status: Status | None = None
@@ -210,13 +211,13 @@ class Session:
         results = [self._results[name] for name in self._plan if name in self._results]
         seconds = time.monotonic() - self._started
         if self._in_full:
-            print_report(self._console, results, seconds, root=self._root)
+            print_report(self._console, results, seconds, root=self._root, file=self._file)
         else:
             asked = sum(not result.unasked for result in results)
             ran = "1 check" if asked == 1 else f"{asked} checks"
             done = Text.assemble("\ndone: ", counts_line(results), (f"{ran} in {seconds:.1f} s", "dim"))
             self._console.print(done)
-            lines = progress_lines(results, self._root)
+            lines = progress_lines(results, self._root, self._file)
             complete = not any(result.stops_exit_zero for result in results)
             self._print_lines(lines if complete else [line for line in lines[:2] if line != "complete when"])
         self._show_keys()
@@ -241,7 +242,7 @@ class Session:
             if result.diagnosis is None or not result.diagnosis.named:
                 self._print_lines(f"  {number}. {step}" for number, step in enumerate(hints(result.check.id), 1))
         if not failed:
-            lines = progress_lines(self._results.values(), self._root)
+            lines = progress_lines(self._results.values(), self._root, self._file)
             self._print_lines([line for line in lines if line.startswith("next")] or ["nothing fails"])
         self._show_keys()
 

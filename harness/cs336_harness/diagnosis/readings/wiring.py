@@ -234,10 +234,14 @@ def _normed_stream(subject: Subject, name: str) -> Tensor | None:
 def _wired(read: Tensor, seen: Callable[[Tensor], Tensor]) -> Reading | None:
     if not differ(read, seen(_stream_behind(RIGHT).out), EXACT):
         return None
+    roundly = None
     for filling in _fillings():
-        if not differ(read, seen(_stream_behind(filling).out), EXACT):
+        given = seen(_stream_behind(filling).out)
+        if not differ(read, given, EXACT):
             return _said(filling)
-    return None
+        if roundly is None and not differ(read, given):
+            roundly = filling
+    return None if roundly is None or not differ(read, seen(_stream_behind(RIGHT).out)) else _said(roundly)
 
 
 def _said(filling: tuple[str, ...]) -> Reading:
