@@ -69,6 +69,29 @@ READ = {
         "residual",
         "the model goes on with x + out, must go on with out",
     ),
+    "Values made of the stream, queries and keys of its norm": (
+        "residual",
+        "attention reads ln1(x) for queries and keys, x for values, must read ln1(x)",
+    ),
+    "The mean of all layers' outputs goes to the final norm": (
+        "layer order or count",
+        "as when the mean or the sum of all layers' outputs goes on, not the last one",
+    ),
+    "Rows of the embedding shortened to a length of 0.1": ("embedding", "to the length 0.1, must get it as it is"),
+    "Sines of the next position beside the cosines of this one": (
+        "positions",
+        "the cosines are right, the sines are those of position t + 1",
+    ),
+    "Inside a block the exponents of theta divided by d_model": (
+        "positions",
+        "the exponent of theta is -2i / d_model, must be -2i / d_head",
+    ),
+    "SiLU of the sum of w1 x and w3 x": ("feed-forward", "what w2 gets is silu(a + b) · b, must be silu(a) · b"),
+    "The norm divides by torch.std": ("norm", "the standard deviation of the row as torch.std gives it"),
+    "The logit of token 0 set to -1e9": (
+        "post-processing",
+        "the logit of token 0 is wrong (-1e+09 at every position), those of all other tokens are right",
+    ),
     "The keys of the first head made with the query projection": (
         "heads",
         "head 0's keys are made with rows 0 to 19 of q_proj, must be made with rows 0 to 19 of k_proj;"

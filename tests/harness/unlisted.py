@@ -3,6 +3,7 @@
 They must be caught and placed, and no known mistake may be claimed for them.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -317,6 +318,73 @@ class InTheLoop(Variation):
         return x + super().block(x, weights, heads, theta)
 
 
+@unlisted(Place.FIRST_NORM, Place.RESIDUAL, Place.ATTENTION)
+class ValuesOfTheStream(Variation):
+    """Values made of the stream, queries and keys of its norm."""
+
+    def block(self, x: Tensor, weights: Mapping[str, Tensor], heads: tuple[int, int], theta: float) -> Tensor:
+        return Beside(beside=x).block(x, weights, heads, theta)
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside(Variation):
+    beside: Tensor | None = None
+
+    def linear_of_values(self, x: Tensor, weight: Tensor) -> Tensor:
+        return self.linear(x if self.beside is None else self.beside, weight)
+
+
+@unlisted(Place.LAYERS)
+class MeanOfLayers(Variation):
+    """The mean of all layers' outputs goes to the final norm."""
+
+    def behind_the_layers(self, outputs: list[Tensor]) -> Tensor:
+        return torch.stack(outputs).mean(0)
+
+
+@unlisted(Place.EMBEDDING)
+class LongRowsShortened(Variation):
+    """Rows of the embedding shortened to a length of 0.1."""
+
+    def embedding(self, weights: Tensor, token_ids: Tensor) -> Tensor:
+        rows = weights[token_ids]
+        return rows * (0.1 / rows.norm(dim=-1, keepdim=True)).clamp_max(1.0)
+
+
+@unlisted(Place.POSITIONS)
+class SinesAhead(Variation):
+    """Sines of the next position beside the cosines of this one."""
+
+    def rotate(self, x: Tensor, positions: Tensor, theta: float, *, inside: bool = False) -> Tensor:
+        angles, ahead = (self.angles((positions + more).to(x.dtype), x.shape[-1], theta) for more in (0, 1))
+        even, odd, cos, sin = x[..., 0::2], x[..., 1::2], angles.cos(), ahead.sin()
+        return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
+
+
+@unlisted(Place.POSITIONS)
+class ExponentsOfTheWidth(Variation):
+    """Inside a block the exponents of theta divided by d_model."""
+
+    def block(self, x: Tensor, weights: Mapping[str, Tensor], heads: tuple[int, int], theta: float) -> Tensor:
+        return super().block(x, weights, heads, theta ** (1 / heads[0]))
+
+
+@unlisted(Place.FEED_FORWARD)
+class SumInTheGate(Variation):
+    """SiLU of the sum of w1 x and w3 x."""
+
+    def swiglu(self, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
+        return self.linear(self.silu(self.linear(x, w1) + self.linear(x, w3)) * self.linear(x, w3), w2)
+
+
+@unlisted(Place.NORM)
+class StandardDeviation(Variation):
+    """The norm divides by torch.std."""
+
+    def rmsnorm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return x / (x.std(-1, keepdim=True) + eps) * gain
+
+
 @unlisted(Place.HEADS)
 class KeysOfOneHead(Variation):
     """The keys of the first head made with the query projection."""
@@ -494,6 +562,14 @@ class MeanOverTime(OtherModel):
 
     def after(self, logits: Tensor) -> Tensor:
         return logits - 1e-2 * logits.mean(1, keepdim=True)
+
+
+@unlisted(Place.POST_PROCESSING)
+class PaddingForbidden(OtherModel):
+    """The logit of token 0 set to -1e9."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return torch.cat([torch.full_like(logits[..., :1], -1e9), logits[..., 1:]], -1)
 
 
 @unlisted(Place.HEAD, Place.POST_PROCESSING)

@@ -115,9 +115,10 @@ class Variation:
     ) -> Tensor:
         w_q, w_k, w_v, w_o = projections
         num_heads, num_kv_heads = heads
+        projected = (self.linear(x, w_q), self.linear(x, w_k), self.linear_of_values(x, w_v))
         q, k, v = (
-            self.linear(x, weight).unflatten(-1, (count, -1)).transpose(-2, -3)
-            for weight, count in ((w_q, num_heads), (w_k, num_kv_heads), (w_v, num_kv_heads))
+            part.unflatten(-1, (count, -1)).transpose(-2, -3)
+            for part, count in zip(projected, (num_heads, num_kv_heads, num_kv_heads), strict=True)
         )
         q, k, v = self.parts(q, k, v)
         if positions is not None:
@@ -126,6 +127,9 @@ class Variation:
         k, v = (part.repeat_interleave(num_heads // num_kv_heads, -3) for part in (k, v))
         causal = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool).tril()
         return self.linear(self.attend(q, k, v, causal).transpose(-2, -3).flatten(-2), w_o)
+
+    def linear_of_values(self, x: Tensor, weight: Tensor) -> Tensor:
+        return self.linear(x, weight)
 
     def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, (..., H, T, d), as they are turned and meet."""
@@ -147,15 +151,20 @@ class Variation:
         normed = self.rmsnorm(x, weights["ln2.weight"], NORM_EPS)
         return x + self.swiglu(normed, *(weights[f"ffn.w{i}.weight"] for i in (1, 2, 3)))
 
+    def behind_the_layers(self, outputs: list[Tensor]) -> Tensor:
+        return outputs[-1]
+
     def transformer_lm(self, shape: DecoderShape, weights: Mapping[str, Tensor], token_ids: Tensor) -> Tensor:
         if bool(((token_ids < 0) | (token_ids >= shape.vocab_size)).any()) or token_ids.numel() == 0:
             raise ValueError(f"token ids must be there, and be 0 to {shape.vocab_size - 1}")
         refuse_longer_than_context(token_ids.shape[-1], shape.context_length)
         x = self.embedding(weights["token_embeddings.weight"], token_ids)
+        outputs = []
         for layer in range(shape.num_layers):
             own = {name: weights[f"layers.{layer}.{name}"] for name in shape.layer_weight_shapes()}
             x = self.block(x, own, (shape.num_heads, shape.num_kv_heads), shape.rope_theta)
-        x = self.rmsnorm(x, weights["ln_final.weight"], NORM_EPS)
+            outputs.append(x)
+        x = self.rmsnorm(self.behind_the_layers(outputs), weights["ln_final.weight"], NORM_EPS)
         return self.linear(x, weights["token_embeddings.weight" if shape.tie_embeddings else "lm_head.weight"])
 
 

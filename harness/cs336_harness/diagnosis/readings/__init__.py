@@ -12,7 +12,13 @@ from cs336_harness.diagnosis.readings.attention import read_attention
 from cs336_harness.diagnosis.readings.components import read_embedding, read_linear, read_norm, read_softmax
 from cs336_harness.diagnosis.readings.curves import read_silu, read_swiglu
 from cs336_harness.diagnosis.readings.gradients import read_gradients
-from cs336_harness.diagnosis.readings.layers import UNREADABLE, read_branches, read_ends, read_layer_order
+from cs336_harness.diagnosis.readings.layers import (
+    UNREADABLE,
+    read_branches,
+    read_ends,
+    read_layer_order,
+    read_layer_shares,
+)
 from cs336_harness.diagnosis.readings.projections import read_added_input, read_projections
 from cs336_harness.diagnosis.readings.reading import Reader, Reading
 from cs336_harness.diagnosis.readings.rotary import read_rotary
@@ -23,7 +29,7 @@ from cs336_harness.subject.calling import Subject
 __all__ = ["Reading", "reading_of"]
 
 ATTENTION = (read_heads, read_projections, read_relative_angles)
-MODEL = (read_ends, read_layer_order, read_wiring, read_branches, *ATTENTION)
+MODEL = (read_ends, read_layer_order, read_wiring, read_branches, *ATTENTION, read_layer_shares)
 READERS: dict[str, tuple[Reader, ...]] = {
     "gradients": (read_gradients,),
     "run_linear": (read_linear,),

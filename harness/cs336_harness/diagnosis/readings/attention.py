@@ -89,6 +89,11 @@ def _sums(sums: Tensor, unmasked: bool = False) -> Reading | None:
         return None
     query = int((sums - 1).abs().argmax())
     where = " without a mask" if unmasked else ""
+    if not differ(sums, sums[:1].expand_as(sums)):
+        share = float(sums[0])
+        root = f" = 1 / sqrt({round(share**-2)})" if share < 1 and abs(share**-2 - round(share**-2)) < 0.02 else ""
+        text = f"the weights of every query add up to {number(share)}{root}{where}, must add up to 1: the result is"
+        return Reading(f"{text} multiplied once more behind the softmax", Place.ATTENTION)
     text = f"the weights of query {query} add up to {number(float(sums[query]))}{where}, must add up to 1"
     return Reading(text, Place.ATTENTION)
 

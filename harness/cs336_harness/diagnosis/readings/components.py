@@ -67,6 +67,9 @@ def rows_of_tokens(read: Tensor, right: Tensor) -> Reading | None:
     got = _rows_got(read, right)
     if got is not None and got != list(range(len(right))):
         return _other_rows(got)
+    sized = _own_sizes(read, right)
+    if sized is not None:
+        return sized
     for token in range(len(right)):
         if not differ(read[token], right[token]):
             continue
@@ -93,6 +96,23 @@ ROWS: dict[str, Callable[[int, int], int]] = {
     "ids are halved": lambda token, size: token // 2,
 }
 """Which row an id may read in place of its own, for a vocabulary of a size."""
+
+
+def _own_sizes(read: Tensor, right: Tensor) -> Reading | None:
+    """Every token gets its own row, and each at another length: as it was, and as it is, both (V, D)."""
+    times = (read * right).sum(1) / right.square().sum(1)
+    if differ(read, times[:, None] * right) or bool((times <= 0).any()):
+        return None
+    lengths, own = read.norm(dim=1), right.norm(dim=1)
+    longest = float(lengths.max())
+    if differ(lengths, own.clamp_max(longest), 2 * ROUNDING):
+        return None
+    lines = table("id", range(min(8, len(own))), own[:8].tolist(), lengths[:8].tolist())
+    if not differ(lengths, torch.full_like(lengths, longest)):
+        text = f"every token gets its row shortened or stretched to the length {number(longest)}, must get it as it is"
+    else:
+        text = f"rows longer than {number(longest)} are shortened to it (max_norm?), must be given as they are"
+    return Reading(f"{text}; below: the lengths", Place.EMBEDDING, lines)
 
 
 def _rows_got(read: Tensor, right: Tensor) -> list[int] | None:
@@ -237,7 +257,10 @@ def _other_divisor(row: Tensor, read: float, square: float) -> str:
         "the largest magnitude of the row": float(row.abs().max()),
         "the mean magnitude of the row": float(row.abs().mean()),
         "the mean of squares, without a root": square,
-        "the standard deviation of the row": float(row.std(correction=0)),
+        "the standard deviation of the row, which subtracts the mean": float(row.std(correction=0)),
+        "the standard deviation of the row as torch.std gives it, which subtracts the mean and divides by D - 1": float(
+            row.std(correction=1)
+        ),
         "a root mean square that divides by D - 1": (square * SIZE / (SIZE - 1)) ** 0.5,
     }
     name = next((name for name, value in candidates.items() if abs(read / value - 1) < ROUNDING), None)

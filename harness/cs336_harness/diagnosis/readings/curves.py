@@ -105,6 +105,9 @@ def read_swiglu(subject: Subject) -> Reading | None:
         return Reading(
             "w3's output goes through the activation and w1's does not; it must be the other way round", HERE
         )
+    formed = _form(subject)
+    if formed is not None:
+        return formed
     ungated = _hidden(subject, VALUES, torch.zeros_like(VALUES))
     if ungated is not None and float(ungated.abs().max()) > 1e-4:
         lines = table("w1 x", [number(float(z)) for z in VALUES], [0.0] * len(VALUES), ungated.tolist())
@@ -123,6 +126,46 @@ def _added_input(subject: Subject) -> Reading | None:
     how = "its input" if abs(times - 1) < ROUNDING else f"{number(times)} times its input"
     text = f"with weights of zero, the feed-forward gives {how}, must give 0: the block adds x, not the feed-forward"
     return Reading(text, HERE)
+
+
+FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "silu(a + b) · b": lambda a, b: _silu(a + b) * b,
+    "silu(a + b) · a": lambda a, b: _silu(a + b) * a,
+    "silu(a + b)": lambda a, b: _silu(a + b),
+    "silu(a) · (a + b)": lambda a, b: _silu(a) * (a + b),
+    "silu(a · b)": lambda a, b: _silu(a * b),
+    "silu(a · b) · b": lambda a, b: _silu(a * b) * b,
+    "silu(a) · b · a": lambda a, b: _silu(a) * b * a,
+    "silu(a) · b · b": lambda a, b: _silu(a) * b * b,
+    "silu(a) · silu(b)": lambda a, b: _silu(a) * _silu(b),
+    "silu(silu(a)) · b": lambda a, b: _silu(_silu(a)) * b,
+    "silu(silu(a) · b)": lambda a, b: _silu(_silu(a) * b),
+    "silu(a) + b": lambda a, b: _silu(a) + b,
+    "silu(a) - b": lambda a, b: _silu(a) - b,
+    "silu(a) · b + a": lambda a, b: _silu(a) * b + a,
+    "silu(a) · b + b": lambda a, b: _silu(a) * b + b,
+    "silu(a) · (1 + b)": lambda a, b: _silu(a) * (1 + b),
+    "silu(a) · a": lambda a, b: _silu(a) * a,
+    "silu(a)": lambda a, b: _silu(a),
+    "silu(b)": lambda a, b: _silu(b),
+    "silu(b) · a": lambda a, b: _silu(b) * a,
+    "silu(b) · b": lambda a, b: _silu(b) * b,
+    "a · b": lambda a, b: a * b,
+}
+"""What a hidden channel may be made of, a = w1 x and b = w3 x; the activation's own curve is read by itself."""
+
+
+def _form(subject: Subject) -> Reading | None:
+    a = torch.tensor([-1.5, -0.5, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0], dtype=torch.float64)
+    b = torch.tensor([0.5, -2.0, 1.5, -1.0, 2.0, -0.25, 1.0, 0.75], dtype=torch.float64)
+    read = _hidden(subject, a, b)
+    if read is None or not differ(read, _silu(a) * b):
+        return None
+    form = next((form for form, of in FORMS.items() if not differ(read, of(a, b))), None)
+    if form is None:
+        return None
+    lines = table("a, b", [f"{x:g}, {y:g}" for x, y in zip(a, b, strict=True)], (_silu(a) * b).tolist(), read.tolist())
+    return Reading(f"with a = w1 x and b = w3 x, what w2 gets is {form}, must be silu(a) · b", HERE, lines)
 
 
 def _gate(straight: Tensor) -> Reading | None:

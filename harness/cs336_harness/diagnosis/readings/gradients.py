@@ -171,7 +171,7 @@ class KeysAndValues(Parts):
         return super().project_values(x, weights).detach()
 
 
-@cut("the attention weights", Place.ATTENTION)
+@cut("the attention weights, or at queries and keys both, as in the rotation", Place.ATTENTION)
 class AttentionWeights(Parts):
     def weigh(self, scores: Tensor, allowed: Tensor) -> Tensor:
         return super().weigh(scores, allowed).detach()

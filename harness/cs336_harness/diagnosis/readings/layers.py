@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cs336_harness.defects import Place
 from cs336_harness.diagnosis.readings.components import rows_of_tokens
-from cs336_harness.diagnosis.readings.reading import ROUNDING, Reading, differ, factor, number, reference
+from cs336_harness.diagnosis.readings.reading import ROUNDING, Reading, differ, factor, number, reference, span, table
 from cs336_harness.diagnosis.readings.self_attention import SIZE, layer_weights, logits_of, model_weights, stream_of
 from cs336_harness.reference.weights import make_weights, normal
 from cs336_harness.shapes import DecoderShape
@@ -306,6 +306,15 @@ def _logits(read: Tensor, right: Tensor) -> Reading | None:
     if scale is not None:
         return Reading(f"every logit is {number(scale)} times what it must be", Place.HEAD)
     moved = read - right
+    wrong = (moved.abs() > ROUNDING * right.abs().max()).flatten(0, 1)
+    if bool((wrong == wrong[:1]).all()) and int(wrong[0].sum()) <= 3 and right.shape[-1] > 6:
+        tokens = wrong[0].nonzero().flatten().tolist()
+        first = read[..., tokens[0]].flatten()
+        value = number(float(first[0])) + (
+            " at every position" if not differ(first, first[:1].expand_as(first)) else ""
+        )
+        text = f"the logit of token {span(tokens)} is wrong ({value}), those of all other tokens are right"
+        return Reading(text, Place.POST_PROCESSING)
     if not differ(moved, moved[:1, :1, :1].expand_as(moved), 1e-2):
         return Reading(f"{number(float(moved[0, 0, 0]))} is added to every logit", Place.POST_PROCESSING)
     if not differ(moved, moved[:1, :1].expand_as(moved), 1e-2):
@@ -325,6 +334,38 @@ def _logits(read: Tensor, right: Tensor) -> Reading | None:
         text = f"{few} logits of each position are right, the other {all_of_them - few} are not"
         return Reading(f"{text}: one is {number(other)}", Place.POST_PROCESSING)
     return None
+
+
+def read_layer_shares(subject: Subject, name: str) -> Reading | None:
+    """How much of what each layer adds reaches the end, beside the embedding."""
+    layers = 3
+    shape = SHAPE.replace(num_layers=layers)
+    made = [_writing_feed_forward(shape, layer) for layer in range(layers)]
+    token = torch.zeros(1, shape.d_model)
+    token[0, PRIVATE] = SIZE
+    stream = stream_of(subject, name, shape, made, token)
+    if stream is None:
+        return None
+    shares = stream[0, :layers] / UNIT
+    right = torch.ones_like(shares)
+    if not differ(shares, shares[:1].expand_as(shares)):  # all alike: no matter of the layers
+        return None
+    first = int(((shares - 1).abs() > ROUNDING).nonzero()[0])
+    text = f"of {layers} layers, what layer {first} adds is {number(float(shares[first]))} times what it must be"
+    falling = torch.tensor([(layers - layer) / layers for layer in range(layers)], dtype=torch.float64)
+    cause = ": as when the mean or the sum of all layers' outputs goes on, not the last one" * (
+        not differ(shares, falling)
+    )
+    lines = table("layer", range(layers), right.tolist(), shares.tolist())
+    return Reading(f"{text}, beside the embedding{cause}", Place.LAYERS, lines)
+
+
+def _writing_feed_forward(shape: DecoderShape, layer: int) -> dict[str, Tensor]:
+    """Adds one unit to the layer's own channel."""
+    root, gate = shape.d_model**0.5, float(torch.nn.functional.silu(torch.tensor(10.0)))
+    w1, w2, w3 = (torch.zeros(size) for size in ((64, 24), (24, 64), (64, 24)))
+    w1[0, PRIVATE], w3[0, PRIVATE], w2[layer, 0] = 10 / root, 1 / root, UNIT / gate
+    return layer_weights(shape, ffn__w1=w1, ffn__w2=w2, ffn__w3=w3)
 
 
 def _by_token(read: Tensor, right: Tensor) -> Reading | None:

@@ -5,6 +5,8 @@ Shapes: P pairs, d = 2 P channels of a head, T positions; a rotation (T, d, d) t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -52,6 +54,7 @@ def read_rotary(subject: Subject) -> Reading | None:
         return None
     return (
         _partners(turned)
+        or _tables(turned)
         or _lengths(turned)
         or _frequencies(turned, right, THETA)
         or _other_theta(subject)
@@ -69,6 +72,42 @@ def _partners(turned: Tensor) -> Reading | None:
                 HERE,
             )
     return None
+
+
+TABLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "those of position t + 1": lambda t, f: (t + 1)[:, None] * f,
+    "those of position t - 1": lambda t, f: (t - 1)[:, None] * f,
+    "those of half the angle": lambda t, f: t[:, None] * f / 2,
+    "those of twice the angle": lambda t, f: 2 * t[:, None] * f,
+    "those of the pairs in reverse order": lambda t, f: t[:, None] * f.flip(0),
+    "those of the next pair": lambda t, f: t[:, None] * f.roll(-1),
+    "those of the pair before": lambda t, f: t[:, None] * f.roll(1),
+    "those of pair 0 in every pair": lambda t, f: t[:, None] * f[:1].expand_as(f),
+}
+"""At what angles the cosines or the sines may be taken in place of t · f: positions t (T), frequencies f (P)."""
+
+
+def _tables(turned: Tensor) -> Reading | None:
+    """Cosines and sines that do not belong to one angle: one of the two is right."""
+    t, first = torch.arange(len(turned), dtype=torch.float64), torch.arange(0, WIDTH, 2)
+    f = THETA ** (-first.to(torch.float64) / WIDTH)
+    right = t[:, None] * f
+    read = {
+        "cosines": (turned[:, first, first], turned[:, first + 1, first + 1], torch.cos),
+        "sines": (turned[:, first + 1, first], -turned[:, first, first + 1], torch.sin),
+    }
+    if any(differ(one, other) for one, other, _ in read.values()):
+        return None
+    wrong = [name for name, (values, _, curve) in read.items() if differ(values, curve(right))]
+    if len(wrong) != 1:
+        return None
+    values, _, curve = read[wrong[0]]
+    name = next((name for name, angles in TABLES.items() if not differ(values, curve(angles(t, f)))), None)
+    if name is None:
+        return None
+    other = "cosines" if wrong[0] == "sines" else "sines"
+    lines = table("pair", range(WIDTH // 2), curve(right)[1].tolist(), values[1].tolist())
+    return Reading(f"the {other} are right, the {wrong[0]} are {name}; below: at position 1", HERE, lines)
 
 
 def _lengths(turned: Tensor) -> Reading | None:

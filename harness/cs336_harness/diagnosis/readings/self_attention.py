@@ -10,6 +10,7 @@ Shapes: T positions, H heads, d channels of a head, D = H d; weights of attentio
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,8 +50,13 @@ TIME = 16
 SIZE = 100.0
 """Of the tokens' vectors, so large that eps counts for nothing."""
 
-NORMED = (SHAPE.d_model / 2) ** 0.5
-"""What the two channels of a token are after a norm."""
+
+def normed(shape: DecoderShape) -> float:
+    """What the two channels of a token are after a norm."""
+    return (shape.d_model / 2) ** 0.5
+
+
+NORMED = normed(SHAPE)
 
 SEEN = 1e-4
 """An attention weight above this is no zero; float32 behind a norm and a large stream leaves less."""
@@ -135,7 +141,7 @@ def added_by_attention(
     d = shape.d_head
     value = torch.zeros(shape.d_kv, shape.d_model)
     for head in range(shape.num_kv_heads):
-        value[head * d : head * d + time, :time] = torch.eye(time) / NORMED
+        value[head * d : head * d + time, :time] = torch.eye(time) / normed(shape)
     if without is not None:
         value[:, without] = 0
     added = attention_of(subject, name, shape, {"q_proj": q, "k_proj": k, "v_proj": value}, time, positions)
@@ -158,7 +164,7 @@ def attention_of(
     output = torch.eye(shape.d_model)
     output[-1] = 0
     if name.startswith("run_multihead"):
-        given = NORMED * one_hot(time, shape)[None].repeat(2, 1, 1)
+        given = normed(shape) * one_hot(time, shape)[None].repeat(2, 1, 1)
         extra: dict[str, Any] = {}
         if name.endswith("rope"):
             places = torch.arange(time) if positions is None else positions
@@ -263,8 +269,8 @@ def _pair_angle(subject: Subject, name: str, pair: int, positions: Tensor | None
     time, d = 6, ROTARY.d_head
     q, k = torch.zeros(ROTARY.d_model, ROTARY.d_model), torch.zeros(ROTARY.d_model, ROTARY.d_model)
     for head in range(2):
-        q[head * d + 2 * pair, :time] = d**0.5 / NORMED
-        k[head * d + 2 * pair + head, :time] = 1 / NORMED
+        q[head * d + 2 * pair, :time] = d**0.5 / normed(ROTARY)
+        k[head * d + 2 * pair + head, :time] = 1 / normed(ROTARY)
     read = added_by_attention(subject, name, ROTARY, q, k, time, positions)
     if read is None or not bool((read[:2].tril() + torch.ones(time, time).triu(1) > 0).all()):
         return None
@@ -301,8 +307,22 @@ def read_relative_angles(subject: Subject, name: str) -> Reading | None:
         if bool((got.abs() < 1e-2).all()):
             return Reading("inside attention no pair turns with the position", Place.POSITIONS, lines)
         text = f"inside attention, pair {pair} turns by {radians(float(got[pair, 0]))}"
-        return Reading(f"{text}, must be {number(float(must[pair, 0]))}", Place.POSITIONS, lines)
+        cause = _exponent(got[:, 0], must[:, 0])
+        return Reading(f"{text}, must be {number(float(must[pair, 0]))}{cause}", Place.POSITIONS, lines)
     return _given_positions(subject, name) if name.endswith("rope") else None
+
+
+def _exponent(got: Tensor, must: Tensor) -> str:
+    """By what the exponents are divided, where the angles are powers of theta all the same; both (P,)."""
+    exponents = -got.clamp_min(1e-12).log() / math.log(ROTARY.rope_theta)
+    right = -must.log() / math.log(ROTARY.rope_theta)
+    share = factor(exponents[1:], right[1:])
+    if share is None or abs(float(got[0]) - 1) > 1e-2 or abs(share) < ROUNDING or not bool((got > 0).all()):
+        return ""
+    divisor = ROTARY.d_head / share
+    names = {ROTARY.d_model: "d_model", 2 * ROTARY.d_head: "2 d_head", ROTARY.d_head / 2: "d_head / 2"}
+    name = next((name for size, name in names.items() if abs(size / divisor - 1) < 0.02), None)
+    return "" if name is None else f": the exponent of theta is -2i / {name}, must be -2i / d_head"
 
 
 def _given_positions(subject: Subject, name: str) -> Reading | None:

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,9 +62,15 @@ def _norm(x: Tensor, gain: str) -> Tensor:
     return _oracle()(SHAPE).rmsnorm(x, random_layer()[gain].to(torch.float64), NORM_EPS)
 
 
-def _attention(x: Tensor) -> Tensor:
+def _attention(x: Tensor, keys: Tensor | None = None, values: Tensor | None = None) -> Tensor:
+    """Of one input, or of one each for queries, keys and values."""
+    oracle = _oracle()(SHAPE)
     layer = {name: weight.to(torch.float64) for name, weight in random_layer().items()}
-    return _oracle()(SHAPE).self_attention(x, layer, torch.arange(x.shape[-2]), SHAPE.rope_theta)
+    read = {"queries": x, "keys": x if keys is None else keys, "values": x if values is None else values}
+    for part, given in read.items():
+        projected = getattr(oracle, f"project_{part}")(given, layer)
+        setattr(oracle, f"project_{part}", lambda x, weights, projected=projected: projected[None])
+    return oracle.self_attention(x, layer, torch.arange(x.shape[-2]), SHAPE.rope_theta)
 
 
 def _feed_forward(x: Tensor) -> Tensor:
@@ -71,7 +78,7 @@ def _feed_forward(x: Tensor) -> Tensor:
     return _oracle()(SHAPE).swiglu(x, *weights)
 
 
-Expression = Callable[[Values], Tensor]
+Expression = Callable[[Values], Any]
 SLOTS: dict[str, dict[str, Expression]] = {
     "attention reads": {
         "ln1(x)": lambda v: ln1(v.x),
@@ -79,6 +86,11 @@ SLOTS: dict[str, dict[str, Expression]] = {
         "ln2(x)": lambda v: ln2(v.x),
         "ln1(ln1(x))": lambda v: ln1(ln1(v.x)),
         "ln1(x) + x": lambda v: ln1(v.x) + v.x,
+        "ln1(x) for queries and keys, x for values": lambda v: (ln1(v.x), ln1(v.x), v.x),
+        "ln1(x) for queries, x for keys and values": lambda v: (ln1(v.x), v.x, v.x),
+        "x for queries, ln1(x) for keys and values": lambda v: (v.x, ln1(v.x), ln1(v.x)),
+        "x for queries and keys, ln1(x) for values": lambda v: (v.x, v.x, ln1(v.x)),
+        "ln1(x) for queries and values, x for keys": lambda v: (ln1(v.x), v.x, ln1(v.x)),
     },
     "attention gives": {
         "a": lambda v: v.a,
@@ -177,7 +189,7 @@ def _stream_behind(filling: tuple[str, ...]) -> Values:
     value = list(SLOTS.values())[len(filling) - 1][filling[-1]](values)
     match len(filling):
         case 1:
-            values.a = _attention(value)
+            values.a = _attention(*value) if isinstance(value, tuple) else _attention(value)
         case 2:
             values.a = value
         case 3:
