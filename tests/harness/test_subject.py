@@ -1,6 +1,8 @@
 """One call of a subject: what may come back, and what is said of everything else."""
 
+import inspect
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -178,3 +180,26 @@ def test_a_deleted_working_directory_is_no_reason_to_stop(tmp_path: Path, monkey
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert torch.equal(call(lambda x: x * 2), X * 2)
+
+
+def test_a_signature_that_cannot_be_read_is_not_asked_about() -> None:
+    """Python 3.14 looks for what annotations name when they are asked for: here is what it then raises."""
+
+    class Silu:
+        @property
+        def __signature__(self) -> inspect.Signature:
+            raise NameError("name 'Float' is not defined")
+
+        def __call__(self, in_features: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.silu(in_features)
+
+    subject = Subject(SimpleNamespace(run_silu=Silu()), "subject")
+    assert not subject.takes("run_silu", "num_kv_heads")
+    assert subject.call("run_silu", shape=(2,), in_features=torch.ones(2)).shape == (2,)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are evaluated when the function is made")
+def test_annotations_that_name_nothing_keep_no_argument_from_being_seen() -> None:
+    names: dict[str, Any] = {}
+    exec("def run_transformer_lm(weights: Missing, num_kv_heads: int | None = None): ...", names)
+    assert Subject(SimpleNamespace(**names), "subject").takes("run_transformer_lm", "num_kv_heads")

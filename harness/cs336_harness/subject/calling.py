@@ -13,6 +13,7 @@ import inspect
 import io
 import os
 import re
+import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -181,11 +182,9 @@ class Subject:
 
     def takes(self, entry_point: str, argument: str) -> bool:
         """Whether the function names this argument; ``**kwargs`` promises nothing. Calls nothing."""
-        try:
-            parameters = inspect.signature(getattr(self.module, entry_point)).parameters
-        except (AttributeError, TypeError, ValueError):
-            return False
-        return argument in parameters and parameters[argument].kind is not inspect.Parameter.VAR_KEYWORD
+        signature = _signature_of(getattr(self.module, entry_point, None))
+        parameter = None if signature is None else signature.parameters.get(argument)
+        return parameter is not None and parameter.kind is not inspect.Parameter.VAR_KEYWORD
 
     def unwritten_is_nan(self) -> AbstractContextManager[object]:
         """Inside, memory that the subject leaves unwritten holds NaN."""
@@ -349,9 +348,8 @@ class Subject:
     def _require_signature(
         self, entry_point: str, function: Any, positional: list[Any], given: Mapping[str, Any]
     ) -> None:
-        try:
-            signature = inspect.signature(function)
-        except (TypeError, ValueError):
+        signature = _signature_of(function)
+        if signature is None:
             return
         try:
             signature.bind(*positional, **given)
@@ -418,6 +416,21 @@ class Subject:
 @functools.lru_cache(maxsize=1024)
 def _compiled(name: str, code: tuple[str, ...]) -> tuple[CodeType, CodeType]:
     return compile("\n".join(code[:-1]), name, "exec"), compile(code[-1], name, "eval")
+
+
+def _signature_of(function: Any) -> inspect.Signature | None:
+    """A function's signature; None where it has none to read.
+
+    Python 3.14 evaluates annotations when they are asked for, and one may name what only a type checker imports.
+    """
+    try:
+        if sys.version_info >= (3, 14):
+            import annotationlib
+
+            return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+        return inspect.signature(function)
+    except Exception:  # whatever it is made of
+        return None
 
 
 def _is_blank(code: CodeType) -> bool:
