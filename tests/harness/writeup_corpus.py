@@ -39,8 +39,8 @@ from cs336_harness.cost.mistakes import MISTAKES, mistakes_in
 from cs336_harness.cost.presets import preset
 from cs336_harness.cost.quantities import sibling
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.writeup.claims import WRONG
 from cs336_harness.writeup.questions import Judgement, judge_files
-from cs336_harness.writeup.verdicts import WRONG
 
 Block = tuple
 """("h", level, text), ("p", text), ("ul", items), ("table", header, rows) or ("code", text)."""

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from cs336_harness.cost.presets import preset
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.writeup.claims import Finding
 from cs336_harness.writeup.questions import Judgement, judge_text
-from cs336_harness.writeup.verdicts import Finding
 
 HANDOUTS = {"2026": preset("gpt2-xl", 2026), "2025": preset("gpt2-xl", 2025)}
 

@@ -21,7 +21,7 @@ from cs336_harness.cost.quantities import Amounts, Case, Quantity, sibling
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.configuration import Configuration, row_configurations, sizes_in
 from cs336_harness.writeup.document import Document, Passage, TableBlock
-from cs336_harness.writeup.evidence import models_named
+from cs336_harness.writeup.lexicon import models_named
 from cs336_harness.writeup.numbers import Written
 
 

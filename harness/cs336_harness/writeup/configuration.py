@@ -10,7 +10,7 @@ from cs336_harness.cost.presets import HANDOUTS, preset
 from cs336_harness.cost.tally import BYTES_PER_VALUE, refuse_impossible
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.document import Document, Passage, TableBlock
-from cs336_harness.writeup.evidence import models_named
+from cs336_harness.writeup.lexicon import models_named
 
 SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "num_kv_heads", "d_ff")
 _OPTIONAL = ("num_kv_heads",)

@@ -6,8 +6,8 @@ import dataclasses
 from fractions import Fraction
 
 from cs336_harness.cost.ledger import BYTES, EVERYTHING, FLOPS, MATMULS, PARAMETERS, SHARE, components_of
+from cs336_harness.writeup.claims import WRONG, Finding
 from cs336_harness.writeup.sources import Source
-from cs336_harness.writeup.verdicts import WRONG, Finding
 
 
 def multiply_lines(findings: list[Finding]) -> list[Finding]:

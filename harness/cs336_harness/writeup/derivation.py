@@ -10,21 +10,14 @@ from fractions import Fraction
 from cs336_harness.cost.ledger import BLOCK, EVERYTHING, FLOPS, LAYER, MODEL, PARAMETERS, POSITION_PAIRS
 from cs336_harness.cost.quantities import COMPONENT_GROUPS, Case
 from cs336_harness.writeup.books import Books, measure
+from cs336_harness.writeup.claims import LEFT_OUT, MISSING, RIGHT, WRONG
 from cs336_harness.writeup.document import Document, Passage
 from cs336_harness.writeup.formulas import letters_of, values_of
 from cs336_harness.writeup.lexicon import find_mentions
-from cs336_harness.writeup.verdicts import LEFT_OUT, MISSING, RIGHT, WRONG
+from cs336_harness.writeup.words import phrases, says, table
 
-_DERIVATION = re.compile(r"\bderivation|\bclosed[ -]forms?\b|推导", re.I)
-_SELF_TEST = re.compile(r"\bself[ -]?test\b|自测", re.I)
 _STEPS = re.compile(r"[=≈:;,：；，]|#.*$|\bFLOPs?\b|\bparameters\b|\.\s")
 _OTHER_SIZES = {"vocab_size": 211, "d_model": 48, "d_ff": 134, "num_heads": 6, "num_kv_heads": 6, "num_layers": 5}
-_ASKED = {
-    "whether tying removes compute": re.compile(r"\btying\b.*\bcompute\b|绑定.*计算", re.I),
-    "what later tokens change": re.compile(r"\blater tokens\b|后面的", re.I),
-    "which terms quadruple": re.compile(r"\bquadruple\b|四倍", re.I),
-    "why BERT is no oracle": re.compile(r"\bBERT\b", re.I),
-}
 
 Verdict = tuple[str, str, tuple[int, ...]]
 """A verdict, a message, and the lines that it is about."""
@@ -36,9 +29,9 @@ def judge_derivation(document: Document, books: Books) -> Verdict:
     A form is right when it equals a true quantity at the stated sizes and at others. One that holds the vocabulary and
     the layers claims to be a total, and is wrong when it equals none.
     """
-    if not any(_DERIVATION.search(heading) for heading in document.headings):
+    if not any(says("derivation", heading) for heading in document.headings):
         return LEFT_OUT, "", ()
-    section = [block for block in document.blocks if isinstance(block, Passage) and _DERIVATION.search(block.heading)]
+    section = [block for block in document.blocks if isinstance(block, Passage) and says("derivation", block.heading)]
     right: dict[str, int] = {}
     for passage, form in _forms(section):
         for dimension, components in _equal(form, books):
@@ -114,16 +107,17 @@ def _values(form: str, case: Case) -> set[Fraction]:
 
 def judge_self_test(document: Document) -> Verdict:
     """Whether the questions of the self-test are answered, and those that a word decides, rightly."""
-    if not any(_SELF_TEST.search(heading) for heading in document.headings):
+    if not any(says("self_test", heading) for heading in document.headings):
         return LEFT_OUT, "", ()
     answers: dict[str, list[Passage]] = {}
     asked: str | None = None
+    questions: dict[str, str] = table()["questions"]
     for block in document.blocks:
-        if not isinstance(block, Passage) or not _SELF_TEST.search(block.heading):
+        if not isinstance(block, Passage) or not says("self_test", block.heading):
             continue
         text = block.content.text
         if text.rstrip().endswith("?"):
-            asked = next((name for name, pattern in _ASKED.items() if pattern.search(text)), asked)
+            asked = next((name for name, listed in questions.items() if phrases(listed).search(text)), asked)
             if asked:
                 answers.setdefault(asked, [])
         elif asked and re.search(r"\w", text):

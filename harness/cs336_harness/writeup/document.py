@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from cs336_harness.writeup.evidence import models_named
+from cs336_harness.writeup.lexicon import models_named
 from cs336_harness.writeup.plain import Plain, code, full_width_as_ascii, plain
 from cs336_harness.writeup.sources import Source
+from cs336_harness.writeup.words import says
 
 _PART = re.compile(
     r"^\W*(?:(?:problem|part|question|task|answer|appendix|问题)\W+)?(?:\(([a-e])\)|([a-e])\)|([a-e])\.(?=\s|$))", re.I
@@ -20,30 +21,6 @@ _PART_IN_HEADING = re.compile(
     r"\(([a-e])\)|\b(?:part|question|problem) ([a-e])\b|^\W*([a-e])[.:)](?=\s|$)|^\W*([a-e])\W*$", re.I
 )
 _NUMBERED = re.compile(r"^\W*(?:(?:part|question|problem|task|问题)\s*)?([1-5])\b", re.I)
-_TOPICS = (
-    ("e", re.compile(r"context|16,?384|16\s?k\b|longer|上下文|序列长度", re.I)),
-    (
-        "d",
-        re.compile(
-            r"\bsmall\b|\bmedium\b|model sizes?\b|other (?:models|sizes)|different sizes|scal(?:e|ing)\b"
-            r"|不同(?:规模|大小)",
-            re.I,
-        ),
-    ),
-    ("c", re.compile(r"\bmost\b|dominat|which part|bottleneck|breakdown by|最多|哪(?:个|些)?部分|占比", re.I)),
-    ("b", re.compile(r"flops?\b|matrix mult|matmul|multiplies|compute\b|计算量|矩阵乘|浮点", re.I)),
-    ("a", re.compile(r"param|memory|参数|内存|显存", re.I)),
-)
-_ACCOUNTING = re.compile(
-    r"transformer[ _-]accounting|(?:transformer|lm)\b.*\baccounting|resource accounting|^accounting", re.I
-)
-_OTHER_ACCOUNTING = re.compile(r"adamw|training|optimi[sz]er", re.I)
-_OTHER_PROBLEM = re.compile(
-    r"\bproblem\b|\badamw?\b|\(\w+_\w+\)|\b\d+ points?\b|learning[ _-]rate|tokeni[sz]er|\bbpe\b|unicode|ablation"
-    r"|leaderboard"
-    r"|experiments?\b|train_bpe|cross[ _-]entropy|\bsgd\b|generat(?:e|ion)\b",
-    re.I,
-)
 _LONGEST_SENTENCE = 4000
 _LONGEST_INTRODUCTION = 2000
 _SENTENCE_END = re.compile(
@@ -152,7 +129,7 @@ def _part_in_heading(title: str) -> str | None:
 
 def topic_of(title: str) -> str | None:
     """The part that a heading or a question is about, by its words."""
-    return next((part for part, pattern in _TOPICS if pattern.search(title)), None)
+    return next((part for part in "edcba" if says(f"topic_{part}", title)), None)
 
 
 def _accounting_only(tokens: list[Token]) -> list[Token]:
@@ -163,7 +140,7 @@ def _accounting_only(tokens: list[Token]) -> list[Token]:
             continue
         title = tokens[index + 1].content
         if start is not None and level is not None and int(token.tag[1]) <= level:
-            if _OTHER_PROBLEM.search(title) and not _is_accounting(title) and not _part_in_heading(title):
+            if says("other_problem", title) and not _is_accounting(title) and not _part_in_heading(title):
                 return tokens[start:index]
         elif start is None and _is_accounting(title):
             start, level = index, int(token.tag[1])
@@ -171,7 +148,7 @@ def _accounting_only(tokens: list[Token]) -> list[Token]:
 
 
 def _is_accounting(title: str) -> bool:
-    return bool(_ACCOUNTING.search(title)) and not _OTHER_ACCOUNTING.search(title)
+    return says("accounting", title) and not says("other_accounting", title)
 
 
 class _Reader:

@@ -32,28 +32,20 @@ from cs336_harness.cost.measure import Measure
 from cs336_harness.cost.presets import readable_preset
 from cs336_harness.cost.quantities import COMPONENT_GROUPS, Case, Quantity, quantity
 from cs336_harness.writeup.books import Books, measure
+from cs336_harness.writeup.claims import RIGHT, UNRECOGNISED, WRONG, Claim, Finding
 from cs336_harness.writeup.diagnosis import diagnose, explained
 from cs336_harness.writeup.document import Document, Passage, TableBlock
-from cs336_harness.writeup.evidence import Claim
 from cs336_harness.writeup.formulas import values_of
 from cs336_harness.writeup.numbers import Written, find_numbers
 from cs336_harness.writeup.ratios import judge_ratio
 from cs336_harness.writeup.sentences import claims_of_passage
 from cs336_harness.writeup.tables import claims_of_table
-from cs336_harness.writeup.verdicts import RIGHT, UNRECOGNISED, WRONG, Finding
+from cs336_harness.writeup.words import says
 
 _MOST_NUMBERS = 1000
 _FAR = math.log(20)
 """How far from the total a number may be that is taken for it without being called so."""
 
-_TYING = re.compile(
-    r"\btie[ds]?\b|\btying\b|\bshar(?:ed|ing) (?:the )?(?:weights?|matri(?:x|ces)|embedding)|绑定|共享", re.I
-)
-_HALF = re.compile(
-    r"\bbf16\b|\bbfloat16\b|\bfp16\b|\bfloat16\b|\bhalf[\s-]precision\b|\b16[\s-]bit\b|\b(?:2|two) bytes\b", re.I
-)
-_STILL = re.compile(r"\bstill\b|\bremains?\b|\bstays?\b|仍|依然|保持", re.I)
-_WHOLE = re.compile(r"\btotal\b|\boverall\b|\bforward pass\b|\bmodel\b|\baltogether\b|\bin all\b|总|共", re.I)
 _UNCHANGED = "It is the number at {length:,} positions, and at {longer:,} it is another one."
 
 
@@ -215,7 +207,7 @@ def _roles(claim: Claim, books: Books) -> list[Quantity]:
     if not claim.sure and claim.dimension in (None, PARAMETERS, FLOPS, BYTES):
         dimensions += [other for other in (PARAMETERS, FLOPS, BYTES) if other != claim.dimension]
     sizes = [books.configuration.bytes_per_value]
-    if _HALF.search(claim.context) and 2 not in sizes:
+    if says("half", claim.context) and 2 not in sizes:
         sizes.append(2)
     roles: list[Quantity] = []
     for case in _cases(claim, books):
@@ -240,7 +232,7 @@ def _cases(claim: Claim, books: Books) -> list[Case]:
 
 def _still(claim: Claim) -> bool:
     """Whether a number of (e) is said to have stayed what it was."""
-    return claim.part == "e" and not claim.before_and_after and bool(_STILL.search(claim.context))
+    return claim.part == "e" and not claim.before_and_after and says("still", claim.context)
 
 
 def _readings(claim: Claim) -> list[frozenset[str]]:
@@ -258,19 +250,19 @@ def _readings(claim: Claim) -> list[frozenset[str]]:
 
 def _about_tying(claim: Claim) -> bool:
     # The answers of (a) and (b) are about the stated model; only a sentence that says "tied" is about the other one.
-    return bool(_TYING.search(claim.context) or (claim.part is None and _TYING.search(claim.paragraph)))
+    return bool(says("tying", claim.context) or (claim.part is None and says("tying", claim.paragraph)))
 
 
 def _loose(claim: Claim) -> bool:
     """Whether a sentence that names components may still speak of the whole."""
-    return not claim.certain or BLOCK in claim.readings or (not claim.label and bool(_WHOLE.search(claim.context)))
+    return not claim.certain or BLOCK in claim.readings or (not claim.label and says("whole", claim.context))
 
 
 def _roles_of(claim: Claim, components: frozenset[str], dimension: str, case: Case, sizes: list[int]) -> list[Quantity]:
     if not components_of(dimension if dimension != SHARE else None, components):
         return []
     if dimension == SHARE:
-        kinds = [PARAMETERS, FLOPS] if re.search(r"\bparam|参数", claim.context, re.I) else [FLOPS]
+        kinds = [PARAMETERS, FLOPS] if says("of_parameters", claim.context) else [FLOPS]
         scopes = [MODEL, LAYER] if components <= BLOCK and (claim.of_block or claim.scopes == {LAYER}) else [MODEL]
         kinds = [kind for kind in kinds if components_of(kind, components)]
         return [quantity(measure(SHARE, components, scope, counted=kind), case) for kind in kinds for scope in scopes]
@@ -405,7 +397,7 @@ def _claims_the_whole(finding: Finding) -> bool:
 
 
 def _scopes_in_label(claim: Claim) -> set[str]:
-    return {LAYER} if re.search(r"\b(?:blocks?|layers?)\b|块|层", claim.context, re.I) else set()
+    return {LAYER} if says("blocks", claim.context) else set()
 
 
 def _unchanged(findings: list[Finding], books: Books) -> list[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -12,16 +11,16 @@ from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, GROUPS, M
 from cs336_harness.cost.units import grouped
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.books import Books, open_books
+from cs336_harness.writeup.claims import LEFT_OUT, MISSING, RIGHT, UNRECOGNISED, WRONG, Claim, Finding
 from cs336_harness.writeup.configuration import Configuration, possible_configurations
 from cs336_harness.writeup.consequences import added_up, in_the_model, multiply_lines, partition, with_consequences
 from cs336_harness.writeup.derivation import judge_derivation, judge_self_test
 from cs336_harness.writeup.document import Document, Passage, read_document
-from cs336_harness.writeup.evidence import Claim
 from cs336_harness.writeup.judging import judge_claims, numbers_that_name_themselves, read_claims
 from cs336_harness.writeup.lexicon import find_mentions
 from cs336_harness.writeup.ratios import judge_trends
 from cs336_harness.writeup.sources import Source, read_source, source_of_text
-from cs336_harness.writeup.verdicts import LEFT_OUT, MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
+from cs336_harness.writeup.words import says
 
 QUESTIONS: dict[str, str] = {
     "a.parameters": "(a) trainable parameters in total",
@@ -37,13 +36,6 @@ QUESTIONS: dict[str, str] = {
     "numbers": "every other number",
 }
 """Id -> title of all that is asked. (d) and (e) may be left out, and so may what the write-up has no place for."""
-
-_SUPERLATIVE = re.compile(
-    r"\b(?:most|largest|biggest|greatest|highest|dominat\w+|dominant|majority|main|mainly|bulk|expensive|costl(?:y"
-    r"|iest)"
-    r"|over half|more than half)\b",
-    re.I,
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -235,7 +227,7 @@ def _largest(document: Document, books: Books, findings: list[Finding]) -> Answe
         if isinstance(block, Passage) and (block.part == "c" if has_parts else block.part in (None, "a", "b"))
     ]
     named: int | None = None
-    superlative = [sentence for sentence in sentences if _SUPERLATIVE.search(sentence.content.words)]
+    superlative = [sentence for sentence in sentences if says("most", sentence.content.words)]
     # In its own part the answer may be as short as "the feed-forward".
     for sentence, groups in _naming_parts(superlative) or (_naming_parts(sentences) if has_parts else []):
         if any(group <= GROUPS[largest] or group >= GROUPS[largest] for group in groups):

@@ -10,42 +10,11 @@ from fractions import Fraction
 from cs336_harness.cost.ledger import BLOCK, EVERYTHING, FLOPS, MODEL, SHARE, components_of
 from cs336_harness.cost.quantities import Case, Quantity, quantity
 from cs336_harness.writeup.books import Books, measure, share_of_model
+from cs336_harness.writeup.claims import RIGHT, UNRECOGNISED, WRONG, Claim, Finding
 from cs336_harness.writeup.document import Document, Passage
-from cs336_harness.writeup.evidence import Claim, is_aside
-from cs336_harness.writeup.lexicon import find_mentions, readings_of_mentions, unknown_words
+from cs336_harness.writeup.lexicon import find_mentions, is_aside, readings_of_mentions, unknown_words
 from cs336_harness.writeup.numbers import Written
-from cs336_harness.writeup.verdicts import RIGHT, UNRECOGNISED, WRONG, Finding
-
-_OF_THE_LENGTH = re.compile(
-    r"\b(?:context|sequence|length|positions?|tokens?)\b[^,;.]{0,40}$|(?:上下文|序列|长度)[^,;。]{0,12}$", re.I
-)
-_SHARE = re.compile(
-    r"\bshares?\b|\bproportion\w*|\bpercent\w*|%|\bfraction\b|\brelative(?:ly)?\b|\b(?:more|less) "
-    r"(?:important|significant|dominant)\b|占比|比例|份额|比重",
-    re.I,
-)
-_AMOUNT = re.compile(r"\bflops?\b|\bcosts?\b|\bcompute\b|\btimes\b|\d\s?[x×]|计算量|倍|\d", re.I)
-_RISES = re.compile(
-    r"\b(?:gr[oe]w|r[io]s|increas|gain|climb|expand|go(?:es)? up|larger share|dominat\w* more"
-    r"|more (?:important|significant|dominant))\w*|上升|增加|增长|变大|提高|升高",
-    re.I,
-)
-_FALLS = re.compile(
-    r"\b(?:f[ae]ll|drop|decreas|shr[aiu]nk|declin|lose|reduc|go(?:es)? down|smaller share|diminish"
-    r"|less (?:important|significant|dominant))\w*|下降|减少|降低|变小|缩小",
-    re.I,
-)
-_BACKWARDS = re.compile(
-    r"\bsmaller\b(?! share)|\bdecreas\w* (?:model|size|context)|\bshorter\b|\bfrom xl\b|\bnot\b|n't\b|更小|较小|更短",
-    re.I,
-)
-_CLAUSE = re.compile(r"[,;:，；：。、]|\bwhile\b|\bwhereas\b|\bbut\b|\band\b|而")
-_SUBORDINATE = re.compile(
-    r"\b(?:as|when|with)\b[^,;]{0,60}?\b(?:models?|sizes?|scale|context|length|width|depth|larger|bigger|longer)\b"
-    r"[^,;]{0,20}?(?:\b(?:grows?|increases?|rises?|gets? larger|scales?(?: up)?)\b|(?=[,;.]|$))"
-    r"|\bfor (?:larger|bigger|deeper|longer) \w+|随着?[^,，;；]{0,16}(?:增大|增加|增长|变大|变长)",
-    re.I,
-)
+from cs336_harness.writeup.words import any_of, says
 
 
 def growth(books: Books, components: frozenset[str]) -> Quantity | None:
@@ -63,7 +32,7 @@ def judge_ratio(claim: Claim, books: Books) -> Finding:
             return Finding(claim, RIGHT, role)
     about_length = claim.part == "e" or books.long_length in claim.lengths
     before = claim.context[: number.start]
-    if said and about_length and claim.certain and not _OF_THE_LENGTH.search(_after_mention(before)):
+    if said and about_length and claim.certain and not says("of_the_length", _after_mention(before)):
         return Finding(claim, WRONG, said[0], _why(number, books))
     if _says_of_the_total(claim, books):
         return Finding(claim, WRONG, growth(books, EVERYTHING), _why(number, books))
@@ -84,7 +53,7 @@ def _says_of_the_total(claim: Claim, books: Books) -> bool:
         and bool(_why(claim.number, books))
         and bool(named)
         and set(named) == {(EVERYTHING,)}
-        and not _OF_THE_LENGTH.search(_after_mention(before))
+        and not says("of_the_length", _after_mention(before))
     )
 
 
@@ -113,32 +82,41 @@ def judge_trends(document: Document, books: Books) -> list[Finding]:
 
 
 def _trends_of(passage: Passage, books: Books) -> Iterator[Finding]:
-    text = _SUBORDINATE.sub(lambda match: " " * len(match.group(0)), passage.content.words)
-    if not _SHARE.search(text) or _BACKWARDS.search(text) or is_aside(_FALLS.sub("", _RISES.sub("", text))):
+    text = any_of("as_it_grows").sub(lambda match: " " * len(match.group(0)), passage.content.words)
+    if (
+        not _of_share(text)
+        or says("backwards", text)
+        or is_aside(any_of("falls").sub("", any_of("rises").sub("", text)))
+    ):
         return
     cases = list(books.models.values()) if passage.part == "d" else [books.main, books.long]
     for start, clause in _clauses(text):
         mentions = find_mentions(clause)
-        verbs = [(match, up) for pattern, up in ((_RISES, True), (_FALLS, False)) for match in pattern.finditer(clause)]
+        verbs = [
+            (match, up) for sign, up in (("rises", True), ("falls", False)) for match in any_of(sign).finditer(clause)
+        ]
         readings = [reading for reading in readings_of_mentions(mentions) if not reading >= BLOCK - {"ln1", "ln2"}]
-        if (
-            len(verbs) != 1
-            or not readings
-            or len(mentions) > 2
-            or (_AMOUNT.search(clause) and not _SHARE.search(clause))
-        ):
+        if len(verbs) != 1 or not readings or len(mentions) > 2 or (says("amount", clause) and not _of_share(clause)):
             continue
         match, rises = verbs[0]
         directions = [_direction(reading, cases) for reading in readings]
         if rises in directions:
             yield _finding(passage, match, start, RIGHT, readings[directions.index(rises)], cases)
-        elif set(directions) == {not rises} and not unknown_words(_SHARE.sub("", clause.replace(match.group(0), ""))):
+        elif set(directions) == {not rises} and not unknown_words(_without_share(clause.replace(match.group(0), ""))):
             yield _finding(passage, match, start, WRONG, readings[0], cases)
+
+
+def _of_share(text: str) -> bool:
+    return says("share", text) or says("relative", text)
+
+
+def _without_share(text: str) -> str:
+    return any_of("share").sub("", any_of("relative").sub("", text))
 
 
 def _clauses(text: str) -> Iterator[tuple[int, str]]:
     start = 0
-    for match in _CLAUSE.finditer(text):
+    for match in any_of("clause").finditer(text):
         yield start, text[start : match.start()]
         start = match.end()
     yield start, text[start:]

@@ -7,22 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, PARAMETERS
+from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim
 from cs336_harness.writeup.document import Passage
-from cs336_harness.writeup.evidence import (
-    PART_DIMENSIONS,
-    Claim,
-    dimensions_in,
-    is_another_question,
-    is_aside,
-    is_before_and_after,
-    is_of_block,
-    lengths_named,
-    models_named,
-)
 from cs336_harness.writeup.formulas import parse
 from cs336_harness.writeup.lexicon import (
     Mention,
+    dimensions_in,
     find_mentions,
+    is_aside,
+    lengths_named,
+    models_named,
     readings_of_label,
     readings_of_mentions,
     scopes_of,
@@ -30,28 +24,10 @@ from cs336_harness.writeup.lexicon import (
     without_groups,
 )
 from cs336_harness.writeup.numbers import Written, find_numbers
+from cs336_harness.writeup.words import any_of, says
 
 _COUNTED = (FLOPS, BYTES, PARAMETERS)
 _TIMES_LAYERS = re.compile(r"(?:[×*]|\btimes)\s*(?:L|\d{1,3})\s*(?:layers|blocks)?\s*[=≈]\s*$")
-_RESULT = re.compile(
-    r"\b(?:makes?|gives?|yields?|we get|we have|comes? to|adds? up to|amounts? to|sums? to|totals?|for a total of)"
-    r"\s+(?:a total of\s+|about\s+|roughly\s+|≈\s*|~\s*|\*{2})*$"
-    r"|(?:总共|总计|共计|合计|一共)(?:为|是|约|大约|需要|[:\s≈])*$",
-    re.I,
-)
-_JOINED_BEHIND = re.compile(
-    r"\s*(?:of (?:the |all |its )*(?:flops?|compute|cost|work|parameters)?)?\s*"
-    r"(?:(?:is|are|was|were)\s+)?(?:goes?|go|spent|used|comes?|come|lies?|sits?)?\s*"
-    r"(?:in|into|on|for|to|from|by|with|per)\s+(?:the\s+|its\s+|all\s+)?(?:\w+\s+){0,2}"
-    r"|\s*\(\s*|\s*(?:来自|用于|在)\s*|\s*的?\s*(?:flops|计算量)?\s*(?:来自|用在|花在)\s*",
-    re.I,
-)
-_SAYS = re.compile(
-    r"[=≈:]|[.;!。；]\s*$|\b(?:is|are|has|have|holds?|makes?|gives?|takes?|costs?|needs?|requires?|uses?|accounts?|dominates?"
-    r"|contains?|contributes?|comes?|grows?|rises?|falls?|becomes?)\b|[占为是需有约共]",
-    re.I,
-)
-_CLAUSE = re.compile(r"[,;:](?=\s|[^\x00-\x7f])|[，；：。、]|\bwhile\b|\bwhereas\b|\bbut\b|\band\b|而")
 _SIZE_BEHIND = re.compile(
     r"(\s*(?:\(|\b(?:for|in|on)\s)\s*(?:the\s)?(?:gpt-?2[\s-]?)?(?:small|medium|large|xl|[小中大]型?)\b)", re.I
 )
@@ -59,11 +35,6 @@ _SIZE_BEHIND = re.compile(
 _EQUALS = re.compile(r"[=≈]")
 _FORMULA_START = re.compile(r"[=≈:]")
 _LONGEST_FORMULA = 240
-_GOES_ON = re.compile(
-    r"(?:\W|\b(?:to|or|at|in|i\.?e|that|is|about|and|roughly|of|memory|all|from|flops|up|down|per|layers?|blocks?|times|each)\b|\d"
-    r"|[上升下降增加到至即约为是或等于])*",
-    re.I,
-)
 _RUNS_ON = re.compile(r"→|⇒|[-=]>")
 _KEY_AND_VALUE = re.compile(r"[\"'`\s]*[:=：][\"'`\s≈~]*")
 _SMALLEST = 1000
@@ -81,7 +52,7 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
     mentions = find_mentions(content.words)
     scopes = scopes_of(content.words) or scopes_of(passage.heading.rpartition(" / ")[2])
     in_d = passage.part == "d"
-    aside = is_aside(content.words) or is_another_question(passage.heading)
+    aside = is_aside(content.words) or says("another_question", passage.heading)
     # A number alone, as code prints it, answers the question that it stands under, and no other.
     alone = not passage.part and not re.search(r"[^\W\d_]", _without_numbers(content.words, numbers, 0, None))
     for number in numbers:
@@ -108,11 +79,11 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
             aside=aside,
             models=models,
             lengths=lengths,
-            of_block=is_of_block(content.words) or is_of_block(passage.intro[-200:]),
-            before_and_after=is_before_and_after(content.text),
+            of_block=says("of_block", content.words) or says("of_block", passage.intro[-200:]),
+            before_and_after=says("before_and_after", content.text),
             formula=formula,
-            shapeless=not label and not _SAYS.search(content.text),
-            each=bool(re.search(r"\beach\b|各", content.words)),
+            shapeless=not label and not says("says", content.text),
+            each=says("each", content.words),
             paragraph=passage.intro,
         )
 
@@ -125,9 +96,9 @@ def _worth_reading(number: Written) -> bool:
 
 def _clause(words: str, number: Written, numbers: Sequence[Written], first: int) -> tuple[int, int]:
     """The stretch of a sentence that says what a number is: from what names it to the end of its clause."""
-    before = [match.end() for match in _CLAUSE.finditer(words, 0, number.start)]
+    before = [match.end() for match in any_of("clause_of_number").finditer(words, 0, number.start)]
     start = min(first, before[-1] if before else 0)
-    after = _CLAUSE.search(words, number.end)
+    after = any_of("clause_of_number").search(words, number.end)
     end = after.start() if after else len(words)
     following = next((other.start for other in numbers if other.start >= number.end), len(words))
     return start, min(end, following)
@@ -217,7 +188,7 @@ def _associated(
         run = [parts[counted.index(number)]]
     first = run[0].start if run else number.start
     alternatives = [reading for mention in run for reading in mention.readings]
-    if _RESULT.search(text[max(0, number.start - 40) : number.start]):
+    if says("result", text[max(0, number.start - 40) : number.start]):
         return list(dict.fromkeys([EVERYTHING, *readings_of_mentions(run), *alternatives])), True, number.start
     if plain and counted.index(number) > 0 and not _goes_on(text, counted, number):
         plain = False
@@ -236,7 +207,7 @@ def _goes_on(text: str, counted: Sequence[Written], number: Written) -> bool:
     gaps = [text[one.end : other.start] for one, other in itertools.pairwise(chain)]
     if number.dimension in _COUNTED and any(_RUNS_ON.search(gap) for gap in gaps):
         return False
-    return all(_GOES_ON.fullmatch(gap) for gap in gaps)
+    return not any(any_of("goes_on").sub("", gap) for gap in gaps)
 
 
 def _several(run: Sequence[Mention]) -> bool:
@@ -256,7 +227,7 @@ def _run_of(
     for counted in numbers:
         behind = next((mention for mention in free if mention.start >= counted.end), None)
         before = [mention for mention in free if mention.end <= counted.start]
-        if behind and _JOINED_BEHIND.fullmatch(text[counted.end : behind.start]):
+        if behind and any_of("joined_behind").fullmatch(text[counted.end : behind.start]):
             free.remove(behind)
             if not before or behind.readings != (BLOCK,):  # "the FFN has 30.7 M per layer": the layer is its scope
                 groups.append(([behind], [counted], True))

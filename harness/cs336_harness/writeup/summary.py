@@ -25,10 +25,10 @@ from cs336_harness.cost.ledger import (
 from cs336_harness.cost.presets import HANDOUTS, PRESET_NAMES, preset, readable_preset
 from cs336_harness.cost.quantities import Quantity
 from cs336_harness.cost.units import grouped, readable_bytes
+from cs336_harness.writeup.claims import LEFT_OUT, MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
 from cs336_harness.writeup.configuration import Configuration
 from cs336_harness.writeup.questions import Answer, Judgement
 from cs336_harness.writeup.sources import Source
-from cs336_harness.writeup.verdicts import LEFT_OUT, MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
 
 _NAMED_GROUPS = (
     ("feed-forward", FEED_FORWARD),

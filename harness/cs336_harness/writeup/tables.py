@@ -8,32 +8,24 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, PARAMETERS, RATIO, SHARE
+from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim
 from cs336_harness.writeup.configuration import size_named
 from cs336_harness.writeup.document import Row, TableBlock
-from cs336_harness.writeup.evidence import (
-    PART_DIMENSIONS,
-    Claim,
+from cs336_harness.writeup.lexicon import (
+    facts_of,
+    find_mentions,
     first_dimension,
-    is_another_question,
     is_aside,
-    is_before_and_after,
-    is_of_block,
     lengths_named,
     models_named,
+    readings_of_label,
+    scopes_of,
+    unknown_words,
 )
-from cs336_harness.writeup.lexicon import facts_of, find_mentions, readings_of_label, scopes_of, unknown_words
 from cs336_harness.writeup.numbers import Unit, Written, find_numbers, unit_of_header
 from cs336_harness.writeup.plain import Plain
+from cs336_harness.writeup.words import any_of, says
 
-_SIZE_COLUMN = re.compile(
-    r"\W*(?:m|k|n|count|shapes?|sizes?|dim(?:ension)?s?.*|formula|#|layers?|d_?model|d_?ff|(?:num_)?heads)\W*",
-    re.I,
-)
-_BLOCK_WORD = re.compile(r"\b(?:layers?|blocks?)\b", re.I)
-_OF_EVERY_BLOCK = re.compile(r"\b(?:each|every)\b(?: one)?(?: of)?", re.I)
-_VALUES_ALONE = re.compile(
-    r"\W*values(?:\W+(?:per|in|for|of|over|across|all|each|every|one|a|single|the|\d+|layers?|blocks?))*\W*", re.I
-)
 _SMALLEST = 10_000
 _SMALLEST_AMOUNT = 100
 _NAMES_ITSELF = 1_000_000
@@ -60,7 +52,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
     default = _table_dimension(table)
     columns = [_column(cell.text, table) for cell in table.header]
     stated_before = facts_of(table.intro)
-    aside = is_another_question(around)
+    aside = says("another_question", around)
     blocks_only = _holds_blocks_only(table)
     caption = table.intro.rpartition("\n")[2]
     models_of_all = models_named(caption) or models_named(around)
@@ -82,7 +74,7 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
             if row_unit and row_unit.scale != 1 and row_unit.dimension in (FLOPS, BYTES, PARAMETERS):
                 column = dataclasses.replace(column, dimension=row_unit.dimension, unit=row_unit)
             context = f"{label} {column.text}"
-            of_block = any(is_of_block(text) for text in (context, stated_before, table.heading))
+            of_block = any(says("of_block", text) for text in (context, stated_before, table.heading))
             for number in find_numbers(cell.text):
                 counted = _table_number(number, column, default, labelled=bool(readings or column.readings))
                 if counted is None:
@@ -105,10 +97,10 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
                     models=column.models or models or of_all["models"],
                     lengths=column.lengths or lengths_named(label) or of_all["lengths"],
                     of_block=of_block,
-                    before_and_after=is_before_and_after(f"{context} {caption}"),
+                    before_and_after=says("before_and_after", f"{context} {caption}"),
                     table=table.line,
                     column=index,
-                    each=bool(re.search(r"\beach\b", f"{label} {stated_before} {table.heading}")),
+                    each=says("each", f"{label} {stated_before} {table.heading}"),
                 )
         if (product := _product(table, row)) and len(readings) == 1 and len(readings[0]) == 1:
             yield Claim(
@@ -143,12 +135,12 @@ def _scopes_of_row(row: Row, label: str) -> set[str]:
     """What the label says, else the words in other cells. A multiply "of each block" may still be counted in all."""
     if stated := scopes_of(label):
         return stated
-    words = " ; ".join(cell.text for cell in row.cells[1:] if _BLOCK_WORD.search(cell.text))
-    return scopes_of(_OF_EVERY_BLOCK.sub("", words))
+    words = " ; ".join(cell.text for cell in row.cells[1:] if says("blocks", cell.text))
+    return scopes_of(any_of("of_every_block").sub("", words))
 
 
 def _is_values(row: Row) -> bool:
-    return bool(_VALUES_ALONE.fullmatch(row.cells[0].text))
+    return bool(any_of("values_alone").fullmatch(row.cells[0].text.strip(" *`_")))
 
 
 def _values_or_their_projection(readings: list[frozenset[str]], table: TableBlock) -> list[frozenset[str]]:
@@ -202,7 +194,7 @@ def _column(header: str, table: TableBlock) -> _Column:
         readings_of_label(re.sub(r"(?i)\bper (?:layer|block)\b", "", header)),
         models_named(header),
         lengths_named(header),
-        bool(_SIZE_COLUMN.fullmatch(header.strip())),
+        bool(any_of("size_column").fullmatch(header.strip(" *`_$\\()"))),
         header,
         not unknown_words(header),
     )
