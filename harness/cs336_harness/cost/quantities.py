@@ -24,19 +24,22 @@ from cs336_harness.cost.ledger import (
     FLOPS,
     HEAD,
     LAYER,
+    MATMULS,
     MODEL,
     NORMS,
     PARAMETERS,
     POSITION_PAIRS,
     PROJECTIONS,
     RATIO,
+    SHARE,
     VOCABULARY,
     Ledger,
     components_of,
     true_ledger,
 )
 from cs336_harness.cost.measure import Measure
-from cs336_harness.cost.presets import nearest_multiple_of_64, preset
+from cs336_harness.cost.presets import nearest_multiple_of_64, preset, readable_preset
+from cs336_harness.cost.units import grouped, readable_bytes
 from cs336_harness.shapes import DecoderShape
 
 EMBEDDING = frozenset(("token_embeddings",))
@@ -114,6 +117,52 @@ class Quantity:
     def dimension(self) -> str:
         """parameters, bytes, FLOPs, share or ratio."""
         return self.measure.dimension if self.before is None else RATIO
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it counts the whole of the model."""
+        return self.measure.components == components_of(self.measure.what, EVERYTHING)
+
+    @property
+    def description(self) -> str:
+        """What it is, in words: the FLOPs of q_proj in one block."""
+        measure, case = self.measure, self.case
+        what = _name_of(measure)
+        model = f" of {readable_preset(case.model)}" if case.model else ""
+        length = case.sequence_length
+        elsewhere = model + (f" at {length:,} positions" if length != case.shape.context_length else "")
+        blocks = "one block" if measure.scope == LAYER else f"all {case.shape.num_layers} blocks"
+        if measure.dimension == SHARE:
+            whole = "one block" if measure.scope == LAYER else "the model"
+            return f"the share of {what} in the {measure.counted} of {whole}{elsewhere}"
+        if self.dimension == RATIO:
+            return f"the growth of the {measure.what} of {what}{elsewhere}"
+        if measure.components < components_of(measure.what, BLOCK):
+            what = f"{what} in {blocks}"
+        dimension = "memory" if measure.dimension == BYTES else measure.dimension
+        of_what = "in total" if self.is_of_all else f"of {blocks if what == 'the blocks' else what}"
+        return f"the {dimension} {of_what}{elsewhere}"
+
+    @property
+    def readable(self) -> str:
+        """The value, exact and readable."""
+        if self.dimension == SHARE:
+            return f"{float(100 * self.value):.2f} %"
+        if self.dimension == RATIO:
+            return f"{float(self.value):.2f} times"
+        if self.dimension == BYTES:
+            return f"{grouped(int(self.value))} bytes = {readable_bytes(int(self.value))}"
+        return f"{grouped(int(self.value))} {self.dimension}"
+
+
+def _name_of(measure: Measure) -> str:
+    """What people call the components of a measure, or all of them where they have no name together."""
+    named = (
+        name for name, group in COMPONENT_GROUPS.items() if components_of(measure.what, group) == measure.components
+    )
+    in_order = (*MATMULS, *sorted(measure.components))
+    name = next(named, None) or " + ".join(sorted(measure.components, key=in_order.index))
+    return {"head": "lm_head", "a block": "the blocks"}.get(name, name)
 
 
 def quantity(measure: Measure, case: Case, before: Case | None = None) -> Quantity:

@@ -41,7 +41,7 @@ def judge_derivation(document: Document, books: Books) -> Verdict:
         else:
             letters = letters_of(form)
             if {"vocab_size", "num_layers", "d_model"} <= letters and not list(_equal(form, books)):
-                what = FLOPS if "length" in letters else PARAMETERS
+                what = FLOPS if "context_length" in letters else PARAMETERS
                 return (
                     WRONG,
                     f"{form.strip()} does not evaluate to the {what} of the model, nor to a part of them.",

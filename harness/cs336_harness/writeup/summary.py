@@ -8,36 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from cs336_harness.cost.ledger import (
-    ATTENTION,
-    BLOCK,
-    BYTES,
-    EVERYTHING,
-    FEED_FORWARD,
-    LAYER,
-    MATMULS,
-    POSITION_PAIRS,
-    PROJECTIONS,
-    RATIO,
-    SHARE,
-    components_of,
-)
+from cs336_harness.cost.ledger import MATMULS
 from cs336_harness.cost.presets import HANDOUTS, PRESET_NAMES, preset, readable_preset
-from cs336_harness.cost.quantities import Quantity
-from cs336_harness.cost.units import grouped, readable_bytes
 from cs336_harness.writeup.claims import LEFT_OUT, MISSING, RIGHT, UNRECOGNISED, WRONG, Finding
 from cs336_harness.writeup.configuration import Configuration
 from cs336_harness.writeup.questions import Answer, Judgement
 from cs336_harness.writeup.sources import Source
 
-_NAMED_GROUPS = (
-    ("feed-forward", FEED_FORWARD),
-    ("attention projections", PROJECTIONS),
-    ("attention scores and values", POSITION_PAIRS),
-    ("attention", ATTENTION),
-    ("blocks", BLOCK),
-    ("total", EVERYTHING),
-)
 _MOST_LISTED = 12
 """How many numbers of one cause, or not recognised, are listed before the rest are only counted."""
 _WITHOUT_NUMBERS = ("c.largest", "derivation", "self_test", "b.sum", "b.multiplies")
@@ -45,27 +22,20 @@ _WITHOUT_NUMBERS = ("c.largest", "derivation", "self_test", "b.sum", "b.multipli
 
 def report_lines(judgement: Judgement, name: str, *, show_answers: bool = False) -> Iterator[tuple[str, str]]:
     """The report as (verdict, text): summary, what it is held against, questions, then what is wrong and why."""
+    source, configuration = judgement.source, judgement.configuration
     yield "", f"{name}: {summary_line(judgement)}"
-    yield "", f"Held against {describe_configuration(judgement.configuration)}{_origin(judgement.configuration)}"
-    for notice in judgement.configuration.notices:
-        yield "", notice
+    yield "", f"Held against {describe_configuration(configuration)}"
+    yield from (("", notice) for notice in configuration.notices)
     yield "", ""
-    for answer in _gathered(judgement):
-        yield answer.verdict, _question_line(answer, judgement.source)
-    causes = findings_by_cause(judgement)
-    if causes:
+    yield from ((answer.verdict, _question_line(answer, source)) for answer in _gathered(judgement))
+    if causes := findings_by_cause(judgement):
         yield "", ""
-    for findings in causes:
-        yield WRONG, describe_cause(findings, judgement.source, show_answers=show_answers)
+    yield from ((WRONG, describe_cause(findings, source, show_answers=show_answers)) for findings in causes)
     unknown = [finding for finding in judgement.findings if finding.verdict == UNRECOGNISED]
     if unknown:
-        shown = ", ".join(f"{f.claim.number.text} ({judgement.source.place(f.line)})" for f in unknown[:_MOST_LISTED])
-        more = f" and {len(unknown) - _MOST_LISTED} more" if len(unknown) > _MOST_LISTED else ""
+        shown = _listed(f"{finding.claim.number.text} ({source.place(finding.line)})" for finding in unknown)
         yield "", ""
-        yield (
-            UNRECOGNISED,
-            f"{shown}{more}: not one of the asked quantities in words that are understood, so not judged",
-        )
+        yield UNRECOGNISED, f"{shown}: not one of the asked quantities in words that are understood, so not judged"
 
 
 def findings_by_cause(judgement: Judgement) -> list[list[Finding]]:
@@ -90,26 +60,31 @@ def _cause_of(hint: str) -> str:
 
 
 def describe_cause(findings: Sequence[Finding], source: Source, *, show_answers: bool = False) -> str:
-    """One mistake and the numbers that show it."""
+    """One mistake and the numbers that show it: what the first claims to be, and which mistake it is."""
     first = findings[0]
-    if len(findings) == 1:
-        return f"{source.place(first.line)}: {describe_finding(first, show_answers=show_answers)}"
-    places = ", ".join(dict.fromkeys(source.place(finding.line) for finding in findings[:_MOST_LISTED]))
-    texts = ", ".join(dict.fromkeys(finding.claim.number.text for finding in findings[:_MOST_LISTED]))
-    more = f" and {len(findings) - _MOST_LISTED} more" if len(findings) > _MOST_LISTED else ""
-    said = (
-        f"{places}: {len(findings)} numbers of one cause ({texts}{more}). The first is not right for {_what_for(first)}"
-    )
+    of_what = f"is not right for {first.quantity.description if first.quantity else 'what it stands for'}"
     if show_answers and first.quantity is not None:
-        said += f", which is {readable_truth(first.quantity)}"
+        of_what += f", which is {first.quantity.readable}"
+    if len(findings) == 1:
+        said = f"{source.place(first.line)}: {first.claim.number.text} {of_what}"
+    else:
+        places = ", ".join(dict.fromkeys(source.place(finding.line) for finding in findings[:_MOST_LISTED]))
+        texts = _listed(dict.fromkeys(finding.claim.number.text for finding in findings))
+        said = f"{places}: {len(findings)} numbers of one cause ({texts}). The first {of_what}"
     return " ".join([f"{said}.", *first.hints])
+
+
+def _listed(texts: Iterable[str]) -> str:
+    shown = list(texts)
+    more = f" and {len(shown) - _MOST_LISTED} more" if len(shown) > _MOST_LISTED else ""
+    return ", ".join(shown[:_MOST_LISTED]) + more
 
 
 def explain(answer: Answer, source: Source) -> str:
     """Why an answer is not right, each of its wrong numbers on a line of its own."""
     wrong = [finding for finding in answer.findings if finding.verdict == WRONG]
     first = f"{answer.title}: {answer.verdict}. {answer.message}".rstrip()
-    return "\n".join([first, *(f"  {source.place(finding.line)}: {describe_finding(finding)}" for finding in wrong)])
+    return "\n".join([first, *(f"  {describe_cause([finding], source)}" for finding in wrong)])
 
 
 def summary_line(judgement: Judgement) -> str:
@@ -131,98 +106,27 @@ def _count(number: int, noun: str) -> str:
 
 
 def describe_configuration(configuration: Configuration) -> str:
-    """The configuration in one line, and which handout's it is, if it is one's."""
+    """The configuration in one line: which handout's it is, if it is one's, and who names it."""
     shape = configuration.shape
-    known = next(
-        (
-            f"the {year} handout's {readable_preset(name)}: "
-            for year in HANDOUTS
-            for name in PRESET_NAMES
-            if shape == preset(name, year)
-        ),
-        "",
-    )
+    presets = {preset(name, year): (name, year) for year in HANDOUTS[::-1] for name in PRESET_NAMES}
+    name, year = presets.get(shape, ("", 0))
+    known = f"the {year} handout's {readable_preset(name)}: " if name else ""
     kv = "" if shape.num_kv_heads == shape.num_heads else f", num_kv_heads {shape.num_kv_heads}"
+    origin = f", as {configuration.given_by} says" if configuration.given_by else ""
+    if configuration.stated and not origin:
+        origin = f", as {'far as ' if configuration.notices else ''}the write-up states it"
     return (
         f"{known}vocab_size {shape.vocab_size}, context_length {shape.context_length}, "
         f"num_layers {shape.num_layers}, d_model {shape.d_model}, num_heads {shape.num_heads}{kv}, d_ff {shape.d_ff}, "
         f"{'tied' if shape.tie_embeddings else 'untied'}, batch {configuration.batch_size}, {configuration.dtype}"
+        f"{origin}"
     )
-
-
-def _origin(configuration: Configuration) -> str:
-    """Where the configuration came from; a notice says it where the text states none."""
-    if configuration.given_by:
-        return f", as {configuration.given_by} says"
-    if not configuration.stated:
-        return ""
-    return f", as {'far as ' if configuration.notices else ''}the write-up states it"
-
-
-def describe_finding(finding: Finding, *, show_answers: bool = False) -> str:
-    """What a wrong number claims to be and which mistake it is, as far as one fits."""
-    said = f"{finding.claim.number.text} is not right"
-    if finding.quantity is not None:
-        said += f" for {_what_for(finding)}"
-        if show_answers:
-            said += f", which is {readable_truth(finding.quantity)}"
-    return " ".join([f"{said}.", *finding.hints])
-
-
-def _what_for(finding: Finding) -> str:
-    return describe_quantity(finding.quantity) if finding.quantity is not None else "what it stands for"
-
-
-def describe_quantity(quantity: Quantity) -> str:
-    """What a number stands for, in words: the FLOPs of q_proj in one block."""
-    measure, shape = quantity.measure, quantity.case.shape
-    what = next(
-        (name for name, group in _NAMED_GROUPS if components_of(measure.what, group) == measure.components),
-        " + ".join(sorted(measure.components, key=_in_order)),
-    )
-    elsewhere = _elsewhere(quantity)
-    if measure.dimension == SHARE:
-        whole = "one block" if measure.scope == LAYER else "the model"
-        return f"the share of {what} in the {measure.counted} of {whole}{elsewhere}"
-    if quantity.dimension == RATIO:
-        return f"the growth of the {measure.what} of {'the model' if what == 'total' else what}{elsewhere}"
-    if what == "blocks":
-        what = "one block" if measure.scope == LAYER else f"all {shape.num_layers} blocks"
-    where = ""
-    if measure.components < components_of(measure.what, BLOCK):
-        where = " in one block" if measure.scope == LAYER else f" in all {shape.num_layers} blocks"
-    dimension = "memory" if measure.dimension == BYTES else measure.dimension
-    return f"the {dimension} {'in total' if what == 'total' else f'of {what}{where}'}{elsewhere}"
-
-
-def _elsewhere(quantity: Quantity) -> str:
-    """The model and the length, where they are not the ones that the write-up is about."""
-    case = quantity.case
-    model = f" of {readable_preset(case.model)}" if case.model else ""
-    length = case.sequence_length
-    return model + (f" at {length:,} positions" if length != case.shape.context_length else "")
-
-
-def _in_order(component: str) -> int:
-    return MATMULS.index(component) if component in MATMULS else -1
-
-
-def readable_truth(quantity: Quantity) -> str:
-    """The right number, exact and readable."""
-    value = quantity.value
-    if quantity.dimension == SHARE:
-        return f"{float(100 * value):.2f} %"
-    if quantity.dimension == RATIO:
-        return f"{float(value):.2f} times"
-    if quantity.dimension == BYTES:
-        return f"{grouped(int(value))} bytes = {readable_bytes(int(value))}"
-    return f"{grouped(int(value))} {quantity.dimension}"
 
 
 def judgement_json(judgement: Judgement, name: str) -> dict[str, Any]:
     """The judgement for a program: the questions by id, and every number that was read."""
     verdicts = Counter(answer.verdict for answer in judgement.answers.values())
-    configuration = judgement.configuration
+    configuration, source = judgement.configuration, judgement.source
     shape = configuration.shape
     return {
         "file": name,
@@ -236,33 +140,25 @@ def judgement_json(judgement: Judgement, name: str) -> dict[str, Any]:
             "notices": list(configuration.notices),
         },
         "questions": [
-            {
-                "id": answer.question,
-                "title": answer.title,
-                "verdict": answer.verdict,
-                "message": answer.message,
-                "lines": answer.lines,
-            }
-            for answer in judgement.answers.values()
+            {"id": question, **{key: getattr(answer, key) for key in ("title", "verdict", "message", "lines")}}
+            for question, answer in judgement.answers.items()
         ],
         "causes": [
             {"hints": list(findings[0].hints), "lines": sorted({finding.line for finding in findings})}
             for findings in findings_by_cause(judgement)
         ],
-        "numbers": [_number_json(finding, judgement.source) for finding in judgement.findings],
-    }
-
-
-def _number_json(finding: Finding, source: Source) -> dict[str, Any]:
-    quantity = finding.quantity
-    return {
-        "line": finding.line,
-        "place": source.place(finding.line),
-        "text": finding.claim.number.text,
-        "verdict": finding.verdict,
-        "stands_for": describe_quantity(quantity) if quantity else None,
-        "expected": _exact(quantity.value) if quantity else None,
-        "hints": list(finding.hints),
+        "numbers": [
+            {
+                "line": finding.line,
+                "place": source.place(finding.line),
+                "text": finding.claim.number.text,
+                "verdict": finding.verdict,
+                "stands_for": finding.quantity.description if finding.quantity else None,
+                "expected": _exact(finding.quantity.value) if finding.quantity else None,
+                "hints": list(finding.hints),
+            }
+            for finding in judgement.findings
+        ],
     }
 
 
@@ -272,26 +168,18 @@ def _exact(number: Fraction) -> int | float:
 
 def _gathered(judgement: Judgement) -> Iterator[Answer]:
     """The answers: multiplies of one verdict in one line, and none for other numbers where there are none."""
-    gathered: dict[str, list[Answer]] = {}
+    multiplies = {f"b.{name}": judgement.answers[f"b.{name}"] for name in MATMULS}
     for question, answer in judgement.answers.items():
-        if question.startswith("b.") and question[2:] in MATMULS:
-            gathered.setdefault(answer.verdict, []).append(answer)
-    for question, answer in judgement.answers.items():
-        if question == f"b.{MATMULS[0]}":
+        if question == next(iter(multiplies)):
             for verdict in (RIGHT, WRONG, MISSING):
-                if group := gathered.get(verdict):
-                    yield _one_of(group)
+                if group := [answer for answer in multiplies.values() if answer.verdict == verdict]:
+                    findings = {id(finding): finding for answer in group for finding in answer.findings}
+                    names = ", ".join(answer.question[2:] for answer in group)
+                    message = f"{names}. {group[0].message}" if verdict == MISSING else names
+                    yield Answer("b.multiplies", verdict, tuple(findings.values()), message)
         of_none = question == "numbers" and answer.verdict == RIGHT and not answer.findings
-        if not of_none and not (question.startswith("b.") and question[2:] in MATMULS):
+        if question not in multiplies and not of_none:
             yield answer
-
-
-def _one_of(group: list[Answer]) -> Answer:
-    first = group[0]
-    findings = tuple({id(finding): finding for answer in group for finding in answer.findings}.values())
-    names = ", ".join(answer.question[2:] for answer in group)
-    message = f"{names}. {first.message}" if first.verdict == MISSING else names
-    return Answer("b.multiplies", first.verdict, findings, message)
 
 
 def _question_line(answer: Answer, source: Source) -> str:
@@ -301,7 +189,7 @@ def _question_line(answer: Answer, source: Source) -> str:
         verdicts = Counter(finding.verdict for finding in answer.findings)
         at, message = "", ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
     elif answer.question in ("d", "e"):
-        message = ", ".join(f.claim.number.text for f in answer.findings if f.verdict == WRONG)
+        message = ", ".join(finding.claim.number.text for finding in answer.findings if finding.verdict == WRONG)
     elif answer.question not in _WITHOUT_NUMBERS and answer.verdict != MISSING:
         message = ", ".join(dict.fromkeys(finding.claim.number.text for finding in answer.findings))
     return f"{answer.title}{at}{': ' if message else ''}{message}"
@@ -312,12 +200,11 @@ def _places(lines: Iterable[int], source: Source) -> str:
     places = list(dict.fromkeys(source.place(line) for line in lines))
     if not all(re.fullmatch(r"line \d+", place) for place in places):
         return ", ".join(places[:4]) + (" …" if len(places) > 4 else "")
-    numbers = [int(place.split()[1]) for place in places]
     runs: list[list[int]] = []
-    for number in numbers:
+    for number in (int(place.split()[1]) for place in places):
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
     shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
-    return f"line{'s' if len(numbers) > 1 else ''} {shown}"
+    return f"line{'s' if len(places) > 1 else ''} {shown}"
