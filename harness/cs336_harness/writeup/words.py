@@ -27,9 +27,14 @@ def says(name: str, text: str) -> bool:
 
 
 def phrases(listed: str) -> re.Pattern[str]:
-    """A pattern of any phrase of a list, as the head of the table describes them."""
+    """A pattern of any phrase of a list."""
+    return re.compile(alternatives(listed), re.IGNORECASE)
+
+
+def alternatives(listed: str) -> str:
+    """The phrases of a list, as the head of the table describes them, as one regular expression."""
     found = (phrase.strip(" ,") for line in listed.splitlines() for phrase in re.split(r",\s", line))
-    return re.compile("|".join(f"{_EDGE}{_written_out(phrase)}{_EDGE}" for phrase in found if phrase), re.IGNORECASE)
+    return "|".join(f"{_EDGE}{_written_out(phrase)}{_EDGE}" for phrase in found if phrase)
 
 
 _EDGE = r"(?!(?<=[A-Za-z0-9_])[A-Za-z0-9_])"
