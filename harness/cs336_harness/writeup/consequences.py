@@ -1,37 +1,51 @@
-"""Wrong numbers that only repeat another wrong number: one mistake should read as one mistake."""
+"""The lines of (b), and wrong numbers that only repeat another one: one mistake should read as one mistake."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from fractions import Fraction
 
-from cs336_harness.cost.ledger import BYTES, EVERYTHING, FLOPS, MATMULS, PARAMETERS, SHARE, components_of
+from cs336_harness.cost.ledger import BYTES, FLOPS, LAYER, MATMULS, PARAMETERS, SHARE
 from cs336_harness.writeup.claims import WRONG, Finding
 from cs336_harness.writeup.sources import Source
 
 
-def multiply_lines(findings: list[Finding]) -> list[Finding]:
-    """The lines of (b): multiplies with their FLOPs, one for each set of components, tables before sentences."""
-    lines: dict[frozenset[str], Finding] = {}
-    found = [
-        finding
-        for finding in findings
-        if finding.quantity is not None
-        and finding.quantity.dimension == FLOPS
-        and finding.claim.part in ("b", None, "c")
-        and finding.components < frozenset(MATMULS)
-    ]
-    found.sort(key=lambda finding: (finding.claim.part != "b", finding.claim.table is None))
-    for finding in found:
-        if finding.quantity is not None:
-            lines.setdefault(finding.components, finding)
-    return list(lines.values())
+def in_the_model(finding: Finding) -> tuple[Fraction, Fraction]:
+    """What a line says for all blocks together, and how far its rounding leaves that open."""
+    role, number = finding.quantity, finding.claim.number
+    times = role.case.ledger.layers if role is not None and role.measure.scope == LAYER else 1
+    return times * number.value, times * number.step / 2
 
 
-def partition(lines: list[Finding]) -> list[Finding]:
-    """Lines that share no multiply and leave none out, if there are such, without the subtotals among them."""
-    finest = sorted(lines, key=lambda finding: len(finding.components) if finding.quantity else 0)
-    return _exact_cover(finest, frozenset(MATMULS)) or _as_many_as_fit(finest)
+def added_up(lines: Iterable[Finding]) -> tuple[Fraction, Fraction]:
+    """The sum of some lines over the whole model, and how far their rounding leaves it open."""
+    values = [in_the_model(line) for line in lines]
+    return sum((value for value, _ in values), Fraction(0)), sum((slack for _, slack in values), Fraction(0))
+
+
+class Lines:
+    """The lines of (b): multiplies with their FLOPs, tables before sentences.
+
+    ``all`` has one for each set of components; ``chosen`` are lines among them that share no multiply and leave none
+    out, if there are such, and ``absent`` are the multiplies that no line names.
+    """
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        found = [
+            finding
+            for finding in findings
+            if finding.dimension == FLOPS
+            and finding.claim.part in ("b", None, "c")
+            and finding.components < frozenset(MATMULS)
+        ]
+        found.sort(key=lambda finding: (finding.claim.part != "b", finding.claim.table is None))
+        by_components = {finding.components: finding for finding in reversed(found)}
+        self.all = sorted(by_components.values(), key=found.index)
+        finest = sorted(self.all, key=lambda finding: len(finding.components))
+        self.chosen = _exact_cover(finest, frozenset(MATMULS)) or _as_many_as_fit(finest)
+        covered = frozenset().union(*(line.components for line in self.chosen))
+        self.absent = [name for name in MATMULS if name not in covered]
 
 
 def _exact_cover(lines: list[Finding], open_multiplies: frozenset[str]) -> list[Finding] | None:
@@ -39,7 +53,7 @@ def _exact_cover(lines: list[Finding], open_multiplies: frozenset[str]) -> list[
         return []
     first = min(open_multiplies)
     for line in lines:
-        if line.quantity is not None and first in line.components and line.components <= open_multiplies:
+        if first in line.components and line.components <= open_multiplies:
             others = _exact_cover(lines, open_multiplies - line.components)
             if others is not None:
                 return [line, *others]
@@ -48,83 +62,56 @@ def _exact_cover(lines: list[Finding], open_multiplies: frozenset[str]) -> list[
 
 def _as_many_as_fit(lines: list[Finding]) -> list[Finding]:
     chosen: list[Finding] = []
-    taken: frozenset[str] = frozenset()
     for finding in lines:
-        if finding.quantity is not None and not finding.components & taken:
+        if not any(finding.components & other.components for other in chosen):
             chosen.append(finding)
-            taken |= finding.components
     return chosen
-
-
-def in_the_model(finding: Finding) -> tuple[Fraction, Fraction]:
-    """What a line says for all blocks together, and how far its rounding leaves that open."""
-    role = finding.quantity
-    times = role.case.ledger.layers if role is not None and role.measure.scope == "layer" else 1
-    return times * finding.claim.number.value, times * finding.claim.number.step / 2
-
-
-def added_up(lines: list[Finding]) -> tuple[Fraction, Fraction]:
-    """The sum of some lines over the whole model, and how far their rounding leaves it open."""
-    values, slacks = zip(*(in_the_model(finding) for finding in lines), strict=True) if lines else ((), ())
-    return sum(values, Fraction(0)), sum(slacks, Fraction(0))
 
 
 def with_consequences(findings: list[Finding], source: Source) -> list[Finding]:
     """The findings; a wrong number that follows from another one says so, and names no mistake of its own."""
-    lines = partition(multiply_lines(findings))
-    covered = frozenset().union(*(finding.components for finding in lines if finding.quantity))
-    absent = [name for name in MATMULS if name not in covered]
-    wrong = lines if any(line.verdict == WRONG for line in lines) else []
-    return [_explained(finding, findings, wrong, absent, source) for finding in findings]
+    lines = Lines(findings)
+    first_wrong = next((line for line in lines.chosen if line.verdict == WRONG), None)
 
-
-def _explained(
-    finding: Finding, findings: list[Finding], lines: list[Finding], absent: list[str], source: Source
-) -> Finding:
-    if finding.verdict != WRONG or finding.quantity is None:
+    def explained(finding: Finding) -> Finding:
+        if finding.verdict != WRONG or finding.quantity is None:
+            return finding
+        if count := _the_count(finding, findings):
+            each = f"{finding.quantity.measure.bytes_per_value} bytes for each parameter"
+            reason = f"It is {each} of {source.place(count.line)}, and right once that is."
+            return dataclasses.replace(finding, hints=(reason,), follows=count.line)
+        if first_wrong and (reason := _from_lines(finding, lines)):
+            return dataclasses.replace(finding, hints=(reason,), follows=first_wrong.line)
         return finding
-    if count := _the_count(finding, findings):
-        each = f"{finding.quantity.measure.bytes_per_value} bytes for each parameter"
-        reason = f"It is {each} of {source.place(count.line)}, and right once that is."
-        return dataclasses.replace(finding, hints=(reason,), follows=count.line)
-    if lines and (reason := _from_lines(finding, lines, absent)):
-        first = next(line for line in lines if line.verdict == WRONG)
-        return dataclasses.replace(finding, hints=(reason,), follows=first.line)
-    return finding
+
+    return [explained(finding) for finding in findings]
 
 
 def _the_count(finding: Finding, findings: list[Finding]) -> Finding | None:
     """The wrong number of parameters that a memory was worked out from."""
-    role = finding.quantity
-    if role is None or role.dimension != BYTES:
+    if finding.dimension != BYTES or finding.quantity is None:
         return None
-    memory = finding.claim.number
-    for other in findings:
-        if other.verdict != WRONG or other.quantity is None or other.quantity.dimension != PARAMETERS:
-            continue
+    memory, each = finding.claim.number, finding.quantity.measure.bytes_per_value
+    counts = (other for other in findings if other.verdict == WRONG and other.dimension == PARAMETERS)
+    for other in counts:
         count = other.claim.number
-        slack = memory.step / 2 + role.measure.bytes_per_value * count.step / 2
-        same = other.components == role.measure.components
-        if same and abs(memory.value - role.measure.bytes_per_value * count.value) <= slack:
+        room = (memory.step + each * count.step) / 2
+        if other.components == finding.components and abs(memory.value - each * count.value) <= room:
             return other
     return None
 
 
-def _from_lines(finding: Finding, lines: list[Finding], absent: list[str]) -> str | None:
+def _from_lines(finding: Finding, lines: Lines) -> str | None:
     role, number = finding.quantity, finding.claim.number
     if role is None or finding.claim.part in ("d", "e"):
         return None
-    whole, slack = added_up(lines)
-    if role.dimension == FLOPS and role.measure.components == components_of(FLOPS, EVERYTHING):
-        if abs(number.value - whole) <= slack + number.step / 2:
-            without = f", and they leave out {', '.join(absent)}" if absent else ""
-            return f"It is what the lines add up to; the mistake is in a line{without}."
-        return None
-    if absent:
-        return None
-    if role.dimension == SHARE and role.measure.counted == FLOPS and whole:
-        of_part = [line for line in lines if line.quantity and line.components <= role.measure.components]
-        if frozenset().union(*(line.components for line in of_part if line.quantity)) == role.measure.components:
+    whole, slack = added_up(lines.chosen)
+    if role.dimension == FLOPS and role.is_of_all and abs(number.value - whole) <= slack + number.step / 2:
+        without = f", and they leave out {', '.join(lines.absent)}" if lines.absent else ""
+        return f"It is what the lines add up to; the mistake is in a line{without}."
+    if role.dimension == SHARE and role.measure.counted == FLOPS and whole and not lines.absent:
+        of_part = [line for line in lines.chosen if line.components <= role.measure.components]
+        if frozenset().union(*(line.components for line in of_part)) == role.measure.components:
             part, part_slack = added_up(of_part)
             room = number.step / 2 + (part_slack + slack * part / whole) / whole
             if abs(number.value - part / whole) <= room:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, GROUPS, MATMULS, PARAMETERS, SHARE, components_of
+from cs336_harness.cost.ledger import BLOCK, BLOCK_NORMS, BYTES, FLOPS, GROUPS, MATMULS, PARAMETERS, SHARE
 from cs336_harness.cost.units import grouped
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.writeup.books import Books, open_books
 from cs336_harness.writeup.claims import LEFT_OUT, MISSING, RIGHT, UNRECOGNISED, WRONG, Claim, Finding
 from cs336_harness.writeup.configuration import Configuration, possible_configurations
-from cs336_harness.writeup.consequences import added_up, in_the_model, multiply_lines, partition, with_consequences
+from cs336_harness.writeup.consequences import Lines, added_up, in_the_model, with_consequences
 from cs336_harness.writeup.derivation import judge_derivation, judge_self_test
 from cs336_harness.writeup.document import Document, Passage, read_document
 from cs336_harness.writeup.judging import judge_claims, numbers_that_name_themselves, read_claims
@@ -37,6 +37,12 @@ QUESTIONS: dict[str, str] = {
 }
 """Id -> title of all that is asked. (d) and (e) may be left out, and so may what the write-up has no place for."""
 
+_TOTALS = {
+    "a.parameters": (PARAMETERS, "Write it with its unit: '... parameters'."),
+    "a.memory": (BYTES, "Write it with its unit: bytes, GB or GiB."),
+    "b.total": (FLOPS, "Write it with its unit, FLOPs, in a row or a sentence that says 'total'."),
+}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
@@ -44,9 +50,9 @@ class Answer:
 
     question: str
     verdict: str
-    findings: tuple[Finding, ...]
-    message: str
+    message: str = ""
     at: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def lines(self) -> list[int]:
@@ -100,20 +106,19 @@ def judge_source(source: Source, given: DecoderShape | None = None, handout: int
     books = _books(document, claims, possible_configurations(document, given, handout))
     findings = [*judge_claims(claims, books, bool(document.parts)), *judge_trends(document, books)]
     findings = with_consequences(findings, source)
+    lines = Lines(findings)
+    total = _total(findings, "b.total")
     answers = [
-        _total(findings, "a.parameters", PARAMETERS, ("a",)),
-        _total(findings, "a.memory", BYTES, ("a",)),
-        *_multiplies(findings),
-        _total(findings, "b.total", FLOPS, ("b",)),
+        _total(findings, "a.parameters"),
+        _total(findings, "a.memory"),
+        *(_multiply(name, lines) for name in MATMULS),
+        total,
+        _sum(lines, total, source),
+        _largest(document, books, findings),
+        Answer("derivation", *judge_derivation(document, books)),
+        Answer("self_test", *judge_self_test(document)),
+        *(_part(findings, part) for part in "de"),
     ]
-    answers.append(_sum(findings, answers[-1], source))
-    answers.append(_largest(document, books, findings))
-    for question, (verdict, message, lines) in (
-        ("derivation", judge_derivation(document, books)),
-        ("self_test", judge_self_test(document)),
-    ):
-        answers.append(Answer(question, verdict, (), message, lines))
-    answers += [_part(findings, "d"), _part(findings, "e")]
     answers.append(_others(findings, answers))
     return Judgement(books.configuration, tuple(findings), {answer.question: answer for answer in answers}, source)
 
@@ -137,72 +142,56 @@ def _books(document: Document, claims: Sequence[Claim], configurations: Sequence
     return max(alike, key=lambda books: sum(f.verdict == RIGHT for f in judge_claims(claims, books, has_parts)))
 
 
+def _answer(question: str, found: Sequence[Finding], message: str = "") -> Answer:
+    wrong = any(finding.verdict == WRONG for finding in found)
+    return Answer(question, WRONG if wrong else RIGHT, message, (), tuple(found))
+
+
 def _part(findings: list[Finding], part: str) -> Answer:
     """What is right and wrong in an optional part."""
     found = [f for f in findings if f.claim.part == part and f.verdict in (RIGHT, WRONG)]
-    return _answer(part, found) if found else Answer(part, LEFT_OUT, (), "")
+    return _answer(part, found) if found else Answer(part, LEFT_OUT)
 
 
-def _total(findings: list[Finding], question: str, dimension: str, parts: tuple[str, ...]) -> Answer:
-    whole = components_of(dimension, EVERYTHING)
+def _total(findings: list[Finding], question: str) -> Answer:
+    dimension, how = _TOTALS[question]
     found = [
         finding
         for finding in findings
         if finding.quantity is not None
-        and finding.quantity.dimension == dimension
-        and finding.components == whole
+        and finding.dimension == dimension
+        and finding.quantity.is_of_all
         and finding.claim.part not in ("d", "e")
     ]
-    in_part = [finding for finding in found if finding.claim.part in parts]
-    found = in_part or [finding for finding in found if finding.claim.part is None] or found
-    if not found:
-        return Answer(question, MISSING, (), f"No number was found for it. {_WHERE[question]}")
-    return _answer(question, found)
+    for part in (question[0], None):
+        found = [finding for finding in found if finding.claim.part == part] or found
+        if found and found[0].claim.part == part:
+            break
+    return _answer(question, found) if found else Answer(question, MISSING, f"No number was found for it. {how}")
 
 
-_WHERE = {
-    "a.parameters": "Write it with its unit: '... parameters'.",
-    "a.memory": "Write it with its unit: bytes, GB or GiB.",
-    "b.total": "Write it with its unit, FLOPs, in a row or a sentence that says 'total'.",
-}
+def _multiply(name: str, lines: Lines) -> Answer:
+    covering = [finding for finding in lines.all if name in finding.components]
+    if not covering:
+        message = "No line with its FLOPs was found; a line may stand for several multiplies together."
+        return Answer(f"b.{name}", MISSING, message)
+    narrowest = min(len(finding.components) for finding in covering)
+    return _answer(f"b.{name}", [finding for finding in covering if len(finding.components) == narrowest])
 
 
-def _answer(question: str, found: list[Finding]) -> Answer:
-    wrong = [finding for finding in found if finding.verdict == WRONG]
-    return Answer(question, WRONG if wrong else RIGHT, tuple(found), "")
-
-
-def _multiplies(findings: list[Finding]) -> list[Answer]:
-    lines = multiply_lines(findings)
-    answers = []
-    for name in MATMULS:
-        covering = [finding for finding in lines if finding.quantity is not None and name in finding.components]
-        if not covering:
-            message = "No line with its FLOPs was found; a line may stand for several multiplies together."
-            answers.append(Answer(f"b.{name}", MISSING, (), message))
-            continue
-        narrowest = min(len(finding.components) for finding in covering if finding.quantity)
-        answers.append(_answer(f"b.{name}", [f for f in covering if f.quantity and len(f.components) == narrowest]))
-    return answers
-
-
-def _sum(findings: list[Finding], total: Answer, source: Source) -> Answer:
-    lines = partition(multiply_lines(findings))
-    covered = frozenset().union(*(finding.components for finding in lines if finding.quantity))
-    absent = [name for name in MATMULS if name not in covered]
-    if absent or not total.findings:
-        what = f"the lines leave out {', '.join(absent)}" if absent else "there is no total"
-        return Answer("b.sum", MISSING, (), f"Nothing to add up: {what}.")
-    added, slack = added_up(lines)
+def _sum(lines: Lines, total: Answer, source: Source) -> Answer:
+    if lines.absent or not total.findings:
+        what = f"the lines leave out {', '.join(lines.absent)}" if lines.absent else "there is no total"
+        return Answer("b.sum", MISSING, f"Nothing to add up: {what}.")
+    added, slack = added_up(lines.chosen)
+    message = f"The lines add up to {grouped(round(added))}"
     for stated in total.findings:
         number = stated.claim.number
         if abs(number.value - added) > slack + number.step / 2:
-            message = (
-                f"The lines add up to {grouped(round(added))}, the total ({source.place(stated.line)}) says "
-                f"{number.text}: {_difference(number.value - added, lines, source)}."
-            )
-            return Answer("b.sum", WRONG, tuple(lines), message)
-    return Answer("b.sum", RIGHT, tuple(lines), f"The lines add up to {grouped(round(added))}.")
+            difference = _difference(number.value - added, lines.chosen, source)
+            message += f", the total ({source.place(stated.line)}) says {number.text}: {difference}."
+            return Answer("b.sum", WRONG, message, (), tuple(lines.chosen))
+    return Answer("b.sum", RIGHT, f"{message}.", (), tuple(lines.chosen))
 
 
 def _difference(difference: Fraction, lines: list[Finding], source: Source) -> str:
@@ -220,47 +209,40 @@ def _largest(document: Document, books: Books, findings: list[Finding]) -> Answe
     """Whether the part that costs most is named, and the share that is stated beside it is its own."""
     ledger = books.main.ledger
     largest = max(GROUPS, key=lambda name: ledger.amount(FLOPS, GROUPS[name]))
-    has_parts = "c" in document.parts
-    sentences = [
-        block
-        for block in document.blocks
-        if isinstance(block, Passage) and (block.part == "c" if has_parts else block.part in (None, "a", "b"))
-    ]
-    named: int | None = None
-    superlative = [sentence for sentence in sentences if says("most", sentence.content.words)]
-    # In its own part the answer may be as short as "the feed-forward".
-    for sentence, groups in _naming_parts(superlative) or (_naming_parts(sentences) if has_parts else []):
-        if any(group <= GROUPS[largest] or group >= GROUPS[largest] for group in groups):
+    own = GROUPS[largest]
+    parts = ("c",) if "c" in document.parts else (None, "a", "b")
+    sentences = [block for block in document.blocks if isinstance(block, Passage) and block.part in parts]
+    named = _naming_parts([sentence for sentence in sentences if says("most", sentence.content.words)])
+    if not named and parts == ("c",):  # in its own part the answer may be as short as "the feed-forward"
+        named = _naming_parts(sentences)
+    for sentence, groups in named:
+        if any(group <= own or group >= own for group in groups):
             shares = [
                 finding
                 for finding in findings
-                if finding.line == sentence.line
-                and finding.dimension == SHARE
+                if (finding.line, finding.dimension, finding.components) == (sentence.line, SHARE, own)
                 and finding.verdict == WRONG
-                and finding.components == GROUPS[largest]
             ]
             message = f"{largest}{', but its share is another one' if shares else ''}"
-            return Answer("c.largest", WRONG if shares else RIGHT, tuple(shares), message, (sentence.line,))
-        named = named or sentence.line
-    if named is not None:
-        return Answer("c.largest", WRONG, (), "Another part costs more than the one that is named.", (named,))
-    return Answer("c.largest", MISSING, (), "No sentence says which part of the model costs most.")
+            return Answer("c.largest", WRONG if shares else RIGHT, message, (sentence.line,), tuple(shares))
+    if named:
+        message = "Another part costs more than the one that is named."
+        return Answer("c.largest", WRONG, message, (named[0][0].line,))
+    return Answer("c.largest", MISSING, "No sentence says which part of the model costs most.")
 
 
 def _naming_parts(sentences: list[Passage]) -> list[tuple[Passage, list[frozenset[str]]]]:
     """The sentences that name a part of the model, and which; "the blocks" is no part that answers the question."""
-    found = []
-    for sentence in sentences:
-        groups = [mention.readings[0] for mention in find_mentions(sentence.content.words)]
-        groups = [group for group in groups if not group >= BLOCK - {"ln1", "ln2"}]
-        if groups:
-            found.append((sentence, groups))
-    return found
+    named = [
+        (sentence, [mention.readings[0] for mention in find_mentions(sentence.content.words)]) for sentence in sentences
+    ]
+    parts = [(sentence, [group for group in groups if not group >= BLOCK - BLOCK_NORMS]) for sentence, groups in named]
+    return [(sentence, groups) for sentence, groups in parts if groups]
 
 
 def _others(findings: list[Finding], answers: list[Answer]) -> Answer:
     answered = {id(finding) for answer in answers for finding in answer.findings}
     others = [f for f in findings if id(f) not in answered and f.verdict != UNRECOGNISED]
     if not others and not answered:
-        return Answer("numbers", MISSING, (), "The write-up holds no number that answers anything.")
+        return Answer("numbers", MISSING, "The write-up holds no number that answers anything.")
     return _answer("numbers", others)

@@ -176,7 +176,7 @@ def _gathered(judgement: Judgement) -> Iterator[Answer]:
                     findings = {id(finding): finding for answer in group for finding in answer.findings}
                     names = ", ".join(answer.question[2:] for answer in group)
                     message = f"{names}. {group[0].message}" if verdict == MISSING else names
-                    yield Answer("b.multiplies", verdict, tuple(findings.values()), message)
+                    yield Answer("b.multiplies", verdict, message, (), tuple(findings.values()))
         of_none = question == "numbers" and answer.verdict == RIGHT and not answer.findings
         if question not in multiplies and not of_none:
             yield answer
