@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
 
 from cs336_harness.writeup.lexicon import models_named
+from cs336_harness.writeup.markup import of_html
 from cs336_harness.writeup.plain import Plain, code, full_width_as_ascii, plain
 from cs336_harness.writeup.sources import Source
 from cs336_harness.writeup.words import says
@@ -20,7 +21,6 @@ _PART = re.compile(
 _PART_IN_HEADING = re.compile(
     r"\(([a-e])\)|\b(?:part|question|problem) ([a-e])\b|^\W*([a-e])[.:)](?=\s|$)|^\W*([a-e])\W*$", re.I
 )
-_NUMBERED = re.compile(r"^\W*(?:(?:part|question|problem|task|问题)\s*)?([1-5])\b", re.I)
 _LONGEST_SENTENCE = 4000
 _LONGEST_INTRODUCTION = 2000
 _SENTENCE_END = re.compile(
@@ -28,9 +28,9 @@ _SENTENCE_END = re.compile(
     r"|(?<=;)(?=[^\x00-\x7f]|\s?(?:small|medium|large|xl)\b)|\u2028(?!\s*[=≈])|\n"
 )
 _SHORTEST_WRAPPED_LINE = 60
-_LONGEST_LABEL = 80
+_LABEL = re.compile(r"\s*([^:=]{1,80})(?::|=(?=\s))")
+_NUMBER_ALONE = re.compile(r"(?=.{0,39}$)\W*\d[\d,.\s]*\d\W*(?:\w+\W*){0,3}")
 _TABLE_RULE = re.compile(r"\s*\|(?:\s*:?-+:?\s*\|)+\s*")
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Passage:
     part: str | None
     heading: str
     intro: str
-    label: Plain | None = None
+    label: str = ""
     in_list: bool = False
     wraps: tuple[int, ...] = ()
 
@@ -87,72 +87,58 @@ class Document:
 
 def read_document(source: Source) -> Document:
     """The blocks of the part of a text that is about accounting; of the whole text where no heading says so."""
-    tokens = _parsed(source.text)
-    has_letters = any(_letter_of(token) for token in tokens)
-    reader = _Reader(by_topic=not has_letters)
-    blocks = tuple(reader.blocks(_accounting_only(tokens)))
+    nodes = _parsed(source.text)
+    reader = _Reader(by_topic=not any(map(_names_a_letter, nodes)))
+    blocks = tuple(reader.blocks(_accounting_only(nodes)))
     return Document(blocks, source, tuple(reader.seen))
 
 
-def _parsed(text: str) -> list[Token]:
-    return MarkdownIt("commonmark").enable("table").parse(_with_whole_rules(text))
-
-
-def _with_whole_rules(text: str) -> str:
-    """The text with the rule below a table's header as wide as the header: a table that lacks a column is one too."""
+def _parsed(text: str) -> Sequence[SyntaxTreeNode]:
+    """The blocks of a text. A rule below a table's header is made as wide as the header: a table may lack a column."""
     lines = text.split("\n")
     for number, line in enumerate(lines[1:], 1):
         header = lines[number - 1].strip()
         if _TABLE_RULE.fullmatch(line) and header.startswith("|"):
             lines[number] = "|---" * (header.rstrip("|").count("|")) + "|"
-    return "\n".join(lines)
+    return SyntaxTreeNode(MarkdownIt("commonmark").enable("table").parse("\n".join(lines))).children
 
 
-def _letter_of(token: Token) -> str | None:
-    """The part that a paragraph's beginning, a heading or an indented line names by its letter."""
-    if token.type == "code_block":
-        return next((part for line in token.content.splitlines() if (part := _part_at_start(line))), None)
-    if token.type != "inline":
-        return None
-    return _part_at_start(token.content) or (_part_in_heading(token.content) if len(token.content) < 80 else None)
+def _names_a_letter(node: SyntaxTreeNode) -> bool:
+    """Whether a paragraph's beginning, a heading or an indented line names a part by its letter."""
+    if node.type == "code_block":
+        return any(map(_letter, node.content.splitlines()))
+    if node.type != "inline":
+        return any(map(_names_a_letter, node.children))
+    return bool(_letter(node.content) or (len(node.content) < 80 and _letter(node.content, _PART_IN_HEADING)))
 
 
-def _part_at_start(text: str) -> str | None:
-    match = _PART.match(full_width_as_ascii(text))
-    return next(group for group in match.groups() if group).lower() if match else None
+def _letter(text: str, pattern: re.Pattern[str] = _PART) -> str | None:
+    """The part that a text names by its letter, at its beginning or, with the other pattern, in a heading."""
+    match = pattern.search(full_width_as_ascii(text))
+    return match.group(match.lastindex or 0).lower() if match else None
 
 
-def _part_in_heading(title: str) -> str | None:
-    match = _PART_IN_HEADING.search(full_width_as_ascii(title))
-    return next(group for group in match.groups() if group).lower() if match else None
-
-
-def topic_of(title: str) -> str | None:
+def _topic_of(title: str) -> str | None:
     """The part that a heading or a question is about, by its words."""
     return next((part for part in "edcba" if says(f"topic_{part}", title)), None)
 
 
-def _accounting_only(tokens: list[Token]) -> list[Token]:
+def _accounting_only(nodes: Sequence[SyntaxTreeNode]) -> Sequence[SyntaxTreeNode]:
     """From the heading that names the problem to the next that names another; own headings do not end it."""
     start = level = None
-    for index, token in enumerate(tokens):
-        if token.type != "heading_open":
-            continue
-        title = tokens[index + 1].content
-        if start is not None and level is not None and int(token.tag[1]) <= level:
-            if says("other_problem", title) and not _is_accounting(title) and not _part_in_heading(title):
-                return tokens[start:index]
-        elif start is None and _is_accounting(title):
-            start, level = index, int(token.tag[1])
-    return tokens if start is None else tokens[start:]
-
-
-def _is_accounting(title: str) -> bool:
-    return says("accounting", title) and not says("other_accounting", title)
+    for index, node in enumerate(nodes):
+        title = node.children[0].content if node.type == "heading" else ""
+        is_accounting = says("accounting", title) and not says("other_accounting", title)
+        if start is None and is_accounting:
+            start, level = index, node.tag
+        is_another = says("other_problem", title) and not is_accounting and not _letter(title, _PART_IN_HEADING)
+        if level and is_another and node.tag <= level:
+            return nodes[start:index]
+    return nodes[start or 0 :]
 
 
 class _Reader:
-    """Walks the tokens once and remembers where it is."""
+    """Walks the blocks once and remembers where it is. ``line_of`` says where a line of the text at hand stands."""
 
     def __init__(self, *, by_topic: bool) -> None:
         self.by_topic = by_topic
@@ -161,41 +147,47 @@ class _Reader:
         self.level = 0
         self.headings: dict[int, str] = {}
         self.seen: list[str] = []
-        self.intro = ""
-        self.before = ""
+        self.intro = self.before = ""
+        self.line_of: Callable[[int], int] = lambda line: line + 1
 
-    def blocks(self, tokens: list[Token]) -> Iterator[Passage | TableBlock]:
-        index = 0
-        lists = 0
-        quoted = 0
-        while index < len(tokens):
-            token = tokens[index]
-            if token.type == "heading_open":
-                self._enter_heading(int(token.tag[1]), tokens[index + 1].content)
-                index += 2
-            elif token.type == "table_open":
-                end = next(i for i in range(index, len(tokens)) if tokens[i].type == "table_close")
-                yield self._table(tokens[index:end])
-                index = end
-            elif token.type == "code_block" and _is_prose(token.content):
-                yield from self.blocks(_moved(_parsed(_dedented(token.content)), (token.map or [0])[0]))
-            elif token.type in ("fence", "code_block"):
-                yield from self._code(token)
-            elif token.type == "html_block" and not token.content.lstrip().startswith("<!--"):
-                yield from self.blocks(_html(token.content, (token.map or [0])[0]))
-            elif token.type == "list_item_open" and self.by_topic and lists == 1:
-                self._enter_item(token, tokens[index + 2].content if index + 2 < len(tokens) else "")
-            elif token.type.endswith("list_open"):
-                lists += 1
-            elif token.type.endswith("list_close"):
-                lists -= 1
-            elif token.type == "blockquote_open":
-                quoted += 1
-            elif token.type == "blockquote_close":
-                quoted -= 1
-            elif token.type == "inline":
-                yield from self._inline(token, in_list=lists > 0, quoted=quoted > 0)
-            index += 1
+    def blocks(
+        self, nodes: Sequence[SyntaxTreeNode], lists: int = 0, *, quoted: bool = False
+    ) -> Iterator[Passage | TableBlock]:
+        for node in nodes:
+            first = node.map[0] if node.map else 0
+            if node.type == "heading":
+                self._enter_heading(int(node.tag[1]), node.children[0].content)
+            elif node.type == "table":
+                yield self._table(node)
+            elif node.type == "code_block" and _is_prose(node.content):
+                lines = node.content.splitlines()
+                yield from self._inside(
+                    "\n".join(line.strip() for line in lines), [first + at for at in range(len(lines))]
+                )
+            elif node.type in ("fence", "code_block"):
+                yield from self._code(node.content, first + (node.type == "fence"))
+            elif node.type == "html_block":
+                if not node.content.lstrip().startswith("<!--"):
+                    lines = list(of_html(node.content))
+                    yield from self._inside(
+                        "\n".join(text for text, _ in lines), [first + int(at[5:]) - 1 for _, at in lines]
+                    )
+            elif node.type == "inline":
+                raw = re.sub(r"(?s)<!--.*?-->", lambda match: "\n" * match.group(0).count("\n"), node.content)
+                for offset, piece in _split_at_parts(raw):
+                    yield from self._paragraph(piece, first + offset, in_list=lists > 0, quoted=quoted)
+            else:
+                if node.type == "list_item" and self.by_topic and lists == 1 and node.children:
+                    self._enter_item(node.info, node.children[0])
+                lists_inside = lists + (node.type in ("bullet_list", "ordered_list"))
+                yield from self.blocks(node.children, lists_inside, quoted=quoted or node.type == "blockquote")
+
+    def _inside(self, text: str, lines: list[int]) -> Iterator[Passage | TableBlock]:
+        """The blocks of a text that stands within the one at hand, on these lines of it."""
+        outer = self.line_of
+        self.line_of = lambda line: outer(lines[min(line, len(lines) - 1)]) if lines else outer(0)
+        yield from self.blocks(_parsed(text))
+        self.line_of = outer
 
     def _enter_heading(self, level: int, title: str) -> None:
         self.headings = {at: text for at, text in self.headings.items() if at < level}
@@ -203,47 +195,31 @@ class _Reader:
         self.seen.append(self.headings[level])
         self.level = level
         self.intro = self.before = ""
-        part = _part_in_heading(title) or (topic_of(title) if self.by_topic and level > 1 else None)
+        part = _letter(title, _PART_IN_HEADING) or (_topic_of(title) if self.by_topic and level > 1 else None)
         if part:
             self.part, self.part_level = part, level
         elif level <= self.part_level:
             self.part, self.part_level = None, 7
 
-    def _enter_item(self, token: Token, text: str) -> None:
+    def _enter_item(self, number: str, paragraph: SyntaxTreeNode) -> None:
         """An answer whose parts are numbered 1 to 5: an item is part (a) when it is the first and speaks of that."""
-        if token.info.isdigit() and 1 <= int(token.info) <= 5:
-            part = "abcde"[int(token.info) - 1]
+        if number in ("1", "2", "3", "4", "5") and paragraph.children:
+            part = "abcde"[int(number) - 1]
             goes_on = self.part is not None and part > "c" and ord(part) == ord(self.part) + 1
-            if topic_of(text.split("\n")[0]) == part or goes_on:
+            if goes_on or _topic_of(paragraph.children[0].content.split("\n")[0]) == part:
                 self.part, self.part_level = part, self.level + 1
 
-    def _inline(self, token: Token, *, in_list: bool, quoted: bool) -> Iterator[Passage]:
-        raw = _COMMENT.sub(lambda match: "\n" * match.group(0).count("\n"), token.content)
-        line = (token.map or [0])[0] + 1
-        for offset, piece in _split_at_parts(raw):
-            yield from self._part_of_paragraph(piece, line + offset, in_list=in_list, quoted=quoted)
-
-    def _part_of_paragraph(self, raw: str, line: int, *, in_list: bool, quoted: bool) -> Iterator[Passage]:
-        match = _PART.match(full_width_as_ascii(raw))
-        if match:
-            self.part = next(group for group in match.groups() if group).lower()
-            self.part_level = self.level + 1
+    def _paragraph(self, raw: str, line: int, *, in_list: bool, quoted: bool) -> Iterator[Passage]:
+        if match := _PART.match(full_width_as_ascii(raw)):
+            self.part, self.part_level = _letter(raw), self.level + 1
             raw = raw[match.end() :].lstrip("*_ ")
         content = plain(raw)
-        if (
-            not in_list
-            and _is_number_alone(content.text)
-            and self.before.endswith(":")
-            and len(self.before) < _LONGEST_LABEL
-        ):
+        if not in_list and self.before.endswith(":") and len(self.before) < 80 and _NUMBER_ALONE.match(content.text):
             label = f"{self.before} "  # "Trainable parameters:" and the number in a paragraph of its own
             content = Plain(label + content.text, label + content.words)
         self.before = content.text.rstrip()
         if not in_list and not quoted:  # what is quoted is the question, and introduces no answer
             self.intro = content.text[:_LONGEST_INTRODUCTION]
-        yield from self._passages(content, line, in_list=in_list)
-
-    def _passages(self, content: Plain, line: int, *, in_list: bool) -> Iterator[Passage]:
         start = 0
         for end in [*_sentence_ends(content.text), len(content.text)]:
             text = content.text[start:end]
@@ -251,47 +227,44 @@ class _Reader:
             newlines = content.text[: start + indent].count("\n")
             wraps = tuple(match.start() for match in re.finditer("\n", text) if match.start() >= indent)
             piece = Plain(text.replace("\n", " "), content.words[start:end].replace("\n", " "))
-            if len(piece.text) > _LONGEST_SENTENCE:
-                raise ValueError(f"has a sentence of {len(piece.text):,} characters on line {line}; break it up")
-            if piece.text.strip():
-                label = _label(piece) if in_list or ":" in piece.text else None
-                yield Passage(line + newlines, piece, self.part, self._heading(), self.intro, label, in_list, wraps)
+            yield from self._passage(piece, self.line_of(line) + newlines, wraps, in_list=in_list)
             start = end
 
-    def _code(self, token: Token) -> Iterator[Passage]:
-        line = (token.map or [0])[0] + (2 if token.type == "fence" else 1)
+    def _passage(
+        self, content: Plain, line: int, wraps: tuple[int, ...], *, in_list: bool = False, is_code: bool = False
+    ) -> Iterator[Passage]:
+        if len(content.text) > _LONGEST_SENTENCE:
+            raise ValueError(f"has a sentence of {len(content.text):,} characters on line {line}; break it up")
+        if content.text.strip():
+            label = _label(content.text) if in_list or is_code or ":" in content.text else ""
+            yield Passage(line, content, self.part, self._heading(), self.intro, label, in_list, wraps)
+
+    def _code(self, text: str, line: int) -> Iterator[Passage]:
         pending: list[str] = []
-        for offset, text in enumerate([*token.content.splitlines(), ""]):
-            if len(text) > _LONGEST_SENTENCE:
-                raise ValueError(f"has a line of {len(text):,} characters, line {line + offset}; break it up")
+        for number, written in enumerate([*text.splitlines(), ""], line):
             # A line that goes on with = or + belongs to what the line before it began.
-            if pending and not re.match(r"\s*[=≈+*/]", text):
-                yield from self._code_line(pending, line + offset - len(pending))
+            if pending and not re.match(r"\s*[=≈+*/]", written):
+                pieces = [code(piece).text for piece in pending]
+                wraps = tuple(len("\n".join(pieces[:index])) for index in range(1, len(pieces)))
+                content = Plain(" ".join(pieces), " ".join(pieces))
+                yield from self._passage(content, self.line_of(number - len(pending)), wraps, is_code=True)
                 pending = []
-            if text.strip():
-                pending.append(text)
-        if models := models_named(token.content):  # what code prints is about the model that it names
+            if written.strip():
+                pending.append(written)
+        if models := models_named(text):  # what code prints is about the model that it names
             self.intro = " ".join(f"GPT-2 {model}" for model in sorted(models))
 
-    def _code_line(self, lines: list[str], line: int) -> Iterator[Passage]:
-        pieces = [code(text).text for text in lines]
-        wraps = tuple(len("\n".join(pieces[:index])) for index in range(1, len(pieces)))
-        content = Plain(" ".join(pieces), " ".join(pieces))
-        yield Passage(line, content, self.part, self._heading(), self.intro, _label(content), wraps=wraps)
-
-    def _table(self, tokens: list[Token]) -> TableBlock:
-        line = (tokens[0].map or [0])[0] + 1
-        rows: list[Row] = []
-        cells: list[Plain] = []
-        for token in tokens:
-            if token.type == "tr_open":
-                cells, row_line = [], (token.map or [line - 1])[0] + 1
-            elif token.type == "inline":
-                cells.append(plain(token.content))
-            elif token.type == "tr_close":
-                rows.append(Row(row_line, tuple(cells)))
-        block = TableBlock(line, rows[0].cells, tuple(rows[1:]), self.part, self._heading(), self.intro)
-        return block
+    def _table(self, table: SyntaxTreeNode) -> TableBlock:
+        rows = [
+            Row(
+                self.line_of(row.map[0] if row.map else 0),
+                tuple(plain(cell.children[0].content if cell.children else "") for cell in row.children),
+            )
+            for row in table.walk()
+            if row.type == "tr"
+        ]
+        line = self.line_of(table.map[0] if table.map else 0)
+        return TableBlock(line, rows[0].cells, tuple(rows[1:]), self.part, self._heading(), self.intro)
 
     def _heading(self) -> str:
         return " / ".join(self.headings.values())
@@ -305,54 +278,21 @@ def _sentence_ends(text: str) -> Iterator[int]:
             yield match.start()
 
 
-def _is_number_alone(text: str) -> bool:
-    return len(text) < 40 and bool(re.match(r"\W*\d[\d,.\s]*\d", text)) and text.count(" ") < 6
-
-
-def _label(piece: Plain) -> Plain | None:
-    indent = len(piece.text) - len(piece.text.lstrip())
-    match = re.compile(r"([^:=]{1,80})(?::|=(?=\s))").match(piece.text, indent)
-    if not match or re.search(r"\d[.,]\d", match.group(1)):
-        return None
-    label = piece.text[: match.end(1)].rstrip()
-    return Plain(label, label)
+def _label(text: str) -> str:
+    match = _LABEL.match(text)
+    return text[: match.end(1)].rstrip() if match and not re.search(r"\d[.,]\d", match.group(1)) else ""
 
 
 def _split_at_parts(raw: str) -> Iterator[tuple[int, str]]:
     """A paragraph as the answers in it, where one line after another begins with (a), (b), …, and their first lines."""
     pieces: list[tuple[int, list[str]]] = []
     for number, line in enumerate(raw.split("\n")):
-        if not pieces or _PART.match(full_width_as_ascii(line)):
+        if not pieces or _letter(line):
             pieces.append((number, []))
         pieces[-1][1].append(line)
-    for number, lines in pieces:
-        yield number, "\n".join(lines)
+    yield from ((number, "\n".join(lines)) for number, lines in pieces)
 
 
 def _is_prose(indented: str) -> bool:
     """Whether an indented block is an answer that was only indented, and no code."""
-    return any(_part_at_start(line) or line.rstrip().endswith(".") for line in indented.splitlines())
-
-
-def _dedented(text: str) -> str:
-    return "\n".join(line.strip() for line in text.splitlines())
-
-
-def _html(content: str, line: int) -> list[Token]:
-    """The tokens of a block of HTML. A row of a table in one line stands on that line."""
-    from cs336_harness.writeup.markup import of_html
-
-    lines = list(of_html(content))
-    places = [int(place.split()[1]) - 1 for _, place in lines]
-    return _moved(_parsed("\n".join(text for text, _ in lines)), line, places)
-
-
-def _moved(tokens: list[Token], by: int, places: list[int] | None = None) -> list[Token]:
-    for token in tokens:
-        if token.map:
-            first, last = token.map
-            if places:
-                first = places[min(first, len(places) - 1)]
-                last = max(first + 1, places[min(last, len(places)) - 1] + 1)
-            token.map = [first + by, last + by]
-    return tokens
+    return any(_letter(line) or line.rstrip().endswith(".") for line in indented.splitlines())

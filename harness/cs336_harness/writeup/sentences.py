@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, PARAMETERS
+from cs336_harness.cost.ledger import BLOCK, BYTES, EVERYTHING, FLOPS, LAYER, MODEL, PARAMETERS
 from cs336_harness.writeup.claims import PART_DIMENSIONS, Claim
 from cs336_harness.writeup.document import Passage
 from cs336_harness.writeup.formulas import parse
@@ -32,58 +32,55 @@ _SIZE_BEHIND = re.compile(
     r"(\s*(?:\(|\b(?:for|in|on)\s)\s*(?:the\s)?(?:gpt-?2[\s-]?)?(?:small|medium|large|xl|[小中大]型?)\b)", re.I
 )
 """A model that is named behind its number: 39.8 % (small), 50.1 % for medium."""
-_EQUALS = re.compile(r"[=≈]")
-_FORMULA_START = re.compile(r"[=≈:]")
-_LONGEST_FORMULA = 240
 _RUNS_ON = re.compile(r"→|⇒|[-=]>")
 _KEY_AND_VALUE = re.compile(r"[\"'`\s]*[:=：][\"'`\s≈~]*")
+_LONGEST_FORMULA = 240
 _SMALLEST = 1000
 _SMALLEST_BARE = 100_000
 
 
 def claims_of_passage(passage: Passage) -> Iterator[Claim]:
     """Every number of a sentence, a list item or a line of code that says something about cost."""
-    content = passage.content
-    numbers = [number for number in find_numbers(content.text) if not number.working and _worth_reading(number)]
+    text, words = passage.content.text, passage.content.words
+    numbers = [number for number in find_numbers(text) if not number.working and _worth_reading(number)]
     if not numbers:
         return
-    label = readings_of_label(passage.label.text) if passage.label else []
-    label_end = len(passage.label.text) if passage.label else 0
-    mentions = find_mentions(content.words)
-    scopes = scopes_of(content.words) or scopes_of(passage.heading.rpartition(" / ")[2])
-    in_d = passage.part == "d"
-    aside = is_aside(content.words) or says("another_question", passage.heading)
+    label = readings_of_label(passage.label)
+    mentions = find_mentions(words)
+    scopes = scopes_of(words) or scopes_of(passage.heading.rpartition(" / ")[2])
+    aside = is_aside(words) or says("another_question", passage.heading)
     # A number alone, as code prints it, answers the question that it stands under, and no other.
-    alone = not passage.part and not re.search(r"[^\W\d_]", _without_numbers(content.words, numbers, 0, None))
+    alone = not passage.part and not re.search(r"[^\W\d_]", _without(words, numbers))
+    memory = [number for number in numbers if number.dimension == BYTES]
     for number in numbers:
-        times_layers = _TIMES_LAYERS.search(content.text[max(0, number.start - 40) : number.start])
-        readings, plain, first = _associated(number, numbers, mentions, content.words, label, label_end)
-        start, end = _clause(content.words, number, numbers, min(first, number.start))
-        formula = _formula_before(content.text, number)
-        clause = _without_numbers(content.words, numbers, start, end)
-        if formula:
-            clause = clause.replace(formula, " ")
-        models, lengths = _of_clause(passage, number, start, in_d=in_d)
-        dimension = number.dimension or _dimension_near(number, _without_memory(content.words, numbers), passage)
+        times_layers = _TIMES_LAYERS.search(text[max(0, number.start - 40) : number.start])
+        readings, plain, first = _associated(number, numbers, mentions, words, label, len(passage.label))
+        start, end = _clause(words, number, numbers, min(first, number.start))
+        formula = _formula_before(text, number)
+        clause = re.sub(r"\([^()]*\)", " ", _without(words, numbers)[start:end])
+        models, lengths = _of_clause(passage, number, start)
         yield Claim(
             number,
             passage.line_of(number.start),
             passage.part,
-            dimension,
+            # GB behind one number says nothing of the next.
+            number.dimension or _dimension_near(number, _without(words, memory), passage),
             tuple(readings),
-            frozenset({"model"} if times_layers else scopes if len(scopes) == 1 else {"layer", "model"}),
-            (passage.label.text.strip() if passage.label else ""),
-            content.words,
-            certain=plain and not (aside or alone or number.rate or number.bound) and not unknown_words(clause),
-            sure=number.dimension is not None or bool(dimensions_in(content.words)),
+            frozenset({MODEL} if times_layers else scopes if len(scopes) == 1 else {LAYER, MODEL}),
+            passage.label.strip(),
+            words,
+            certain=plain
+            and not (aside or alone or number.rate or number.bound)
+            and not unknown_words(clause.replace(formula, " ") if formula else clause),
+            sure=number.dimension is not None or bool(dimensions_in(words)),
             aside=aside,
             models=models,
             lengths=lengths,
-            of_block=says("of_block", content.words) or says("of_block", passage.intro[-200:]),
-            before_and_after=says("before_and_after", content.text),
+            of_block=says("of_block", words) or says("of_block", passage.intro[-200:]),
+            before_and_after=says("before_and_after", text),
             formula=formula,
-            shapeless=not label and not says("says", content.text),
-            each=says("each", content.words),
+            shapeless=not label and not says("says", text),
+            each=says("each", words),
             paragraph=passage.intro,
         )
 
@@ -94,39 +91,34 @@ def _worth_reading(number: Written) -> bool:
     return number.dimension is not None or number.value >= _SMALLEST_BARE
 
 
-def _clause(words: str, number: Written, numbers: Sequence[Written], first: int) -> tuple[int, int]:
-    """The stretch of a sentence that says what a number is: from what names it to the end of its clause."""
-    before = [match.end() for match in any_of("clause_of_number").finditer(words, 0, number.start)]
-    start = min(first, before[-1] if before else 0)
-    after = any_of("clause_of_number").search(words, number.end)
-    end = after.start() if after else len(words)
-    following = next((other.start for other in numbers if other.start >= number.end), len(words))
-    return start, min(end, following)
-
-
-def _without_numbers(words: str, numbers: Sequence[Written], start: int, end: int | None) -> str:
-    """A stretch of a sentence without its numbers and what stands in brackets or formulas."""
+def _without(words: str, numbers: Sequence[Written]) -> str:
+    """A sentence with some of its numbers blank."""
     for number in numbers:
         words = words[: number.start] + " " * (number.end - number.start) + words[number.end :]
-    return re.sub(r"\([^()]*\)", " ", words[start:end])
+    return words
 
 
-def _of_clause(passage: Passage, number: Written, start: int, *, in_d: bool) -> tuple[frozenset[str], frozenset[int]]:
+def _clause(words: str, number: Written, numbers: Sequence[Written], first: int) -> tuple[int, int]:
+    """The stretch of a sentence that says what a number is: from what names it to the end of its clause."""
+    ends = list(any_of("clause_of_number").finditer(words))
+    before = [end.end() for end in ends if end.end() <= number.start]
+    behind = [end.start() for end in ends if end.start() >= number.end]
+    following = [other.start for other in numbers if other.start >= number.end]
+    return min(first, before[-1] if before else 0), min([len(words), *behind, *following])
+
+
+def _of_clause(passage: Passage, number: Written, start: int) -> tuple[frozenset[str], frozenset[int]]:
     """The models and the lengths that a number's clause names, or else its sentence, its list's intro, its heading."""
-    text = passage.content.text
+    text, by_size = passage.content.text, passage.part == "d"
     around = (text[start : number.end + 30], text, passage.intro if passage.in_list else "", passage.heading)
-    models = next((found for piece in around if (found := models_named(piece, by_size=in_d))), frozenset())
-    if in_d and (behind := _SIZE_BEHIND.match(text, number.end)):
-        models = models_named(behind.group(1), by_size=True)
-    elif in_d and len(models) > 1 and (before := list(_sizes_before(text[: number.start]))):
-        models = frozenset(before[-1:])
+    models = next((found for piece in around if (found := models_named(piece, by_size=by_size))), frozenset())
     lengths = next((found for piece in around[:3] if (found := lengths_named(piece))), frozenset())
+    if by_size and (behind := _SIZE_BEHIND.match(text, number.end)):
+        models = models_named(behind.group(1), by_size=True)
+    elif by_size and len(models) > 1:
+        sizes = re.findall(r"\b(small|medium|large|xl)\b", text[: number.start].lower())
+        models = frozenset(sizes[-1:]) or models
     return models, lengths
-
-
-def _sizes_before(text: str) -> Iterator[str]:
-    for match in re.finditer(r"\b(small|medium|large|xl)\b", text, re.I):
-        yield match.group(1).lower()
 
 
 def _formula_before(text: str, number: Written) -> str:
@@ -134,7 +126,7 @@ def _formula_before(text: str, number: Written) -> str:
     before = text[: number.start].rstrip(" ~($")
     if not before.endswith(("=", "≈")):
         return ""
-    stretch = _FORMULA_START.split(before.rstrip("=≈ "))[-1][-_LONGEST_FORMULA:].strip(" $`*")
+    stretch = re.split(r"[=≈:]", before.rstrip("=≈ "))[-1][-_LONGEST_FORMULA:].strip(" $`*")
     words = [match.start() for match in re.finditer(r"(?<!\S)(?<![×*·/+^x-]\s)\S", stretch)]
     return next((stretch[start:] for start in words if parse(stretch[start:])), "")
 
@@ -150,17 +142,9 @@ def _dimension_near(number: Written, words: str, passage: Passage) -> str | None
     return PART_DIMENSIONS.get(passage.part or "")
 
 
-def _without_memory(words: str, numbers: list[Written]) -> str:
-    """The words without the memory that other numbers state: GB behind one number says nothing of the next."""
-    for other in numbers:
-        if other.dimension == BYTES:
-            words = words[: other.start] + " " * (other.end - other.start) + words[other.end :]
-    return words
-
-
 def _associated(
     number: Written,
-    numbers: list[Written],
+    numbers: Sequence[Written],
     mentions: Sequence[Mention],
     text: str,
     label: list[frozenset[str]],
@@ -169,14 +153,14 @@ def _associated(
     """The components that a number in a sentence belongs to, whether that is plain, and where they are named."""
     if label:
         own = [mention for mention in mentions if label_end <= mention.start and mention.end <= number.start]
-        if not own or all(mention.readings[0] == label[0] for mention in own):
+        if all(mention.readings[0] == label[0] for mention in own):
             return label, True, 0
-        last = own[-1]
-        inside = label[0] != EVERYTHING and last.readings[0] < label[0] and _adjacent(last, number)
+        last, adjacent = own[-1], number.start - own[-1].end <= 12
+        inside = label[0] != EVERYTHING and last.readings[0] < label[0] and adjacent
         if inside or _KEY_AND_VALUE.fullmatch(text[last.end : number.start]):
             return list(last.readings), True, last.start
         if label[0] in (BLOCK, EVERYTHING):
-            return list(last.readings), len(own) == 1 and _adjacent(last, number), last.start
+            return list(last.readings), len(own) == 1 and adjacent, last.start
         return [*label, *last.readings], all(mention.readings[0] <= label[0] for mention in own), 0
     same = [other for other in numbers if other.dimension == number.dimension]
     run, counted, plain = _run_of(number, same, mentions, text)
@@ -186,36 +170,30 @@ def _associated(
         # One each; or, as in "scores and values grow from 9 % to 62 %", all of them of both.
         together = readings_of_mentions(run)
         run = [parts[counted.index(number)]]
-    first = run[0].start if run else number.start
     alternatives = [reading for mention in run for reading in mention.readings]
+    readings = list(dict.fromkeys([*readings_of_mentions(run), *alternatives]))
     if says("result", text[max(0, number.start - 40) : number.start]):
-        return list(dict.fromkeys([EVERYTHING, *readings_of_mentions(run), *alternatives])), True, number.start
-    if plain and counted.index(number) > 0 and not _goes_on(text, counted, number):
-        plain = False
+        return list(dict.fromkeys([EVERYTHING, *readings])), True, number.start
     if not run and not mentions and number.dimension in _COUNTED:
-        return [], not _EQUALS.search(text[max(0, number.start - 4) : number.start]), 0
-    readings = list(dict.fromkeys([*readings_of_mentions(run), *alternatives, *together]))
-    return readings, plain and not _several(run), first
+        return [], not re.search(r"[=≈]", text[max(0, number.start - 4) : number.start]), 0
+    several = len({mention.readings for mention in without_groups(run)}) > 1
+    plain = plain and not several and _goes_on(text, counted[: counted.index(number) + 1])
+    return list(dict.fromkeys([*readings, *together])), plain, run[0].start if run else number.start
 
 
-def _goes_on(text: str, counted: Sequence[Written], number: Written) -> bool:
+def _goes_on(text: str, chain: Sequence[Written]) -> bool:
     """Whether a number says more of what the numbers before it say: "from 9 % to 62 %", "3.5 TFLOPs (3,517 GFLOPs)".
 
     An arrow between two amounts is a sum that runs on ("SwiGLU 42 → 70"); between two shares it is a change.
     """
-    chain = counted[: counted.index(number) + 1]
     gaps = [text[one.end : other.start] for one, other in itertools.pairwise(chain)]
-    if number.dimension in _COUNTED and any(_RUNS_ON.search(gap) for gap in gaps):
+    if chain[-1].dimension in _COUNTED and any(_RUNS_ON.search(gap) for gap in gaps):
         return False
     return not any(any_of("goes_on").sub("", gap) for gap in gaps)
 
 
-def _several(run: Sequence[Mention]) -> bool:
-    return len({mention.readings for mention in without_groups(run)}) > 1
-
-
 def _run_of(
-    number: Written, numbers: list[Written], mentions: Sequence[Mention], text: str
+    number: Written, numbers: Sequence[Written], mentions: Sequence[Mention], text: str
 ) -> tuple[list[Mention], list[Written], bool]:
     """The mentions that go with a number, the numbers that share them, and whether the sentence is plain about it.
 
@@ -241,7 +219,3 @@ def _run_of(
     if not found[0] and len(groups) == 1 and free:
         return [free[0]], found[1], False
     return found
-
-
-def _adjacent(mention: Mention, number: Written) -> bool:
-    return 0 <= number.start - mention.end <= 12
