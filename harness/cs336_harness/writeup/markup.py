@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 
 Lines = Iterator[tuple[str, str]]
+Cells = list[tuple[list[str], str]]
+"""The rows of a table, each with its place."""
 
 _TEX_LEVELS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
-_TEX_HEADING = re.compile(r"\s*\\(part|chapter|section|subsection|subsubsection|paragraph)\*?\s*\{(.*)\}\s*(.*)$")
+_TEX_HEADING = re.compile(rf"\s*\\({'|'.join(_TEX_LEVELS)})\*?\s*\{{(.*)\}}\s*(.*)$")
+_TEX_LIST = re.compile(r"\\(begin|end)\{(enumerate|itemize|description)\}(.*)")
 _TEX_ITEM = re.compile(r"\s*\\item\s*(?:\[([^\]]*)\])?\s*(.*)$")
-_TEX_COMMENT = re.compile(r"(?<!\\)%.*$")
-_TEX_TABLE = re.compile(r"\\begin\{(?:tabular[xy*]?|longtable|array)\}")
-_TEX_TABLE_END = re.compile(r"\\end\{(?:tabular[xy*]?|longtable|array)\}")
+_TEX_TABLE = re.compile(r"\\(begin|end)\{(?:tabular[xy*]?|longtable|array)\}")
+_TEX_COLUMNS = re.compile(r"^\s*(?:\[[^\]]*\])?\s*(?:\{[^{}]*\}\s*){1,2}")
 _TEX_RULES = re.compile(
     r"\\(?:hline|toprule|midrule|bottomrule|cline\{[^}]*\}|cmidrule(?:\([^)]*\))?\{[^}]*\}|addlinespace)"
 )
@@ -21,97 +23,89 @@ _TEX_CODE = re.compile(r"\\(begin|end)\{(?:verbatim|lstlisting|minted|alltt)\}")
 _TEX_MATH = re.compile(r"\\(?:begin|end)\{(?:equation|align|gather|multline|displaymath|math|aligned|split)\*?\}")
 _TEX_NOISE = re.compile(
     r"\\(?:begin|end)\{[^}]*\}(?:\[[^\]]*\])?|\\(?:label|ref|cite|caption\*?|vspace|hspace|centering|small|noindent"
-    r"|newpage"
-    r"|maketitle|footnotesize|includegraphics)(?![A-Za-z])(?:\[[^\]]*\])?(?:\{[^}]*\})?"
+    r"|newpage|maketitle|footnotesize|includegraphics)(?![A-Za-z])(?:\[[^\]]*\])?(?:\{[^}]*\})?"
 )
-_ARGUMENTS = re.compile(r"^\s*(?:\[[^\]]*\])?\s*(?:\{[^{}]*\}\s*){1,2}")
 
 
 def of_latex(text: str) -> Lines:
     """LaTeX as Markdown."""
-    lines = [(line, f"line {number}") for number, line in enumerate(text.split("\n"), 1)]
-    starts = [index for index, (line, _) in enumerate(lines) if "\\begin{document}" in line]
+    lines = _placed(text)
+    start = next((index + 1 for index, (line, _) in enumerate(lines) if "\\begin{document}" in line), 0)
     lists: list[str | int] = []
     table: list[tuple[str, str]] | None = None
     in_code = False
-    for line, place in lines[starts[0] + 1 if starts else 0 :]:
+    for line, place in lines[start:]:
         if match := _TEX_CODE.search(line):
             in_code = match.group(1) == "begin"
-            yield "```", place
-            continue
-        if in_code:
+            line = "```"
+        if in_code or line == "```":
             yield line, place
             continue
-        line = _TEX_COMMENT.sub("", line)
+        line = re.sub(r"(?<!\\)%.*$", "", line)
+        match = _TEX_TABLE.search(line)
+        if table is None and match and match.group(1) == "begin":
+            table, line = [], _TEX_COLUMNS.sub("", line[match.end() :])
+            match = _TEX_TABLE.search(line)
         if table is not None:
-            if match := _TEX_TABLE_END.search(line):
-                table.append((line[: match.start()], place))
-                yield from _table(_tex_rows(table))
-                table, line = None, line[match.end() :]
-            else:
-                table.append((line, place))
+            table.append((line[: match.start()] if match else line, place))
+            if match is None:
                 continue
-        elif match := _TEX_TABLE.search(line):
-            rest = _ARGUMENTS.sub("", line[match.end() :])
-            if end := _TEX_TABLE_END.search(rest):
-                yield from _table(_tex_rows([(rest[: end.start()], place)]))
-            else:
-                table = [(rest, place)]
-            continue
+            yield from _table(_tex_rows(table))
+            table, line = None, line[match.end() :]
         if match := _TEX_HEADING.match(line):
-            yield "", place
-            yield f"{'#' * _TEX_LEVELS[match.group(1)]} {match.group(2)}", place
-            yield "", place
+            yield from _apart(f"{'#' * _TEX_LEVELS[match.group(1)]} {match.group(2)}", place)
             line = match.group(3)
-        if match := re.search(r"\\begin\{(enumerate|itemize|description)\}(.*)", line):
-            # (a) and its like come from the option label=(\alph*)
-            lists.append(("a" if "alph" in match.group(2) else 1) if match.group(1) == "enumerate" else "-")
-            yield "", place
-            continue
-        if re.search(r"\\end\{(?:enumerate|itemize|description)\}", line):
-            if lists:
+        if match := _TEX_LIST.search(line):
+            if match.group(1) == "begin":  # (a) and its like come from the option label=(\alph*)
+                numbered = "a" if "alph" in match.group(3) else 1
+                lists.append(numbered if match.group(2) == "enumerate" else "-")
+            elif lists:
                 lists.pop()
             yield "", place
-            continue
-        if match := _TEX_ITEM.match(line):
-            yield from _tex_item(match, lists, place)
-            continue
-        yield _TEX_NOISE.sub("", _TEX_MATH.sub("$$", line)).strip(), place
+        elif match := _TEX_ITEM.match(line):
+            yield from _tex_item(match.group(1), _TEX_NOISE.sub("", match.group(2)), lists, place)
+        else:
+            yield _TEX_NOISE.sub("", _TEX_MATH.sub("$$", line)).strip(), place
 
 
-def _tex_item(match: re.Match[str], lists: list[str | int], place: str) -> Lines:
-    given, rest = match.group(1), match.group(2)
+def _placed(text: str) -> list[tuple[str, str]]:
+    return [(line, f"line {number}") for number, line in enumerate(text.split("\n"), 1)]
+
+
+def _apart(line: str, place: str) -> Lines:
+    """A line that stands by itself."""
+    yield from (("", place), (line, place), ("", place))
+
+
+def _tex_item(given: str | None, words: str, lists: list[str | int], place: str) -> Lines:
     kind = lists[-1] if lists else "-"
-    rest = _TEX_NOISE.sub("", rest)
-    if given:
+    if given or (isinstance(kind, str) and kind != "-"):
         yield "", place
-        yield f"{given} {rest}", place
+    if given:
+        yield f"{given} {words}", place
     elif isinstance(kind, int):
         lists[-1] = kind + 1
-        yield f"{kind}. {rest}", place
+        yield f"{kind}. {words}", place
     elif kind == "-":
-        yield f"- {rest}", place
+        yield f"- {words}", place
     else:
         lists[-1] = chr(ord(kind) + 1)
-        yield "", place
-        yield f"({kind}) {rest}", place
+        yield f"({kind}) {words}", place
 
 
-def _tex_rows(lines: list[tuple[str, str]]) -> list[tuple[list[str], str]]:
-    rows: list[tuple[list[str], str]] = []
+def _tex_rows(lines: list[tuple[str, str]]) -> Cells:
+    rows: Cells = []
     pending = ""
-    for line, place in lines:
-        pieces = re.split(r"\\\\(?:\[[^\]]*\])?", _TEX_RULES.sub("", line))
-        for piece in pieces[:-1]:
+    for line, place in [*lines, ("\\\\", lines[-1][1])]:
+        *ended, rest = re.split(r"\\\\(?:\[[^\]]*\])?", _TEX_RULES.sub("", line))
+        for piece in ended:
             rows.append((re.split(r"(?<!\\)&", pending + piece), place))
             pending = ""
-        pending += pieces[-1] + " "
-    if pending.strip():
-        rows.append((re.split(r"(?<!\\)&", pending), lines[-1][1]))
+        pending += rest + " "
     return [(cells, place) for cells, place in rows if any(cell.strip() for cell in cells)]
 
 
-def _table(rows: list[tuple[list[str], str]]) -> Lines:
+def _table(rows: Cells) -> Lines:
     if not rows:
         return
     width = max(len(cells) for cells, _ in rows)
@@ -128,29 +122,18 @@ def _table(rows: list[tuple[list[str], str]]) -> Lines:
 
 def of_typst(text: str) -> Lines:
     """Typst as Markdown."""
-    lines = [re.sub(r"\$[^$]+\$", _typst_formula, line) for line in text.split("\n")]
-    index = 0
-    while index < len(lines):
-        line, place = lines[index], f"line {index + 1}"
-        index += 1
-        if re.match(r"\s*//", line):
+    lines = iter(_placed(re.sub(r"\$[^$\n]+\$", _typst_formula, text)))
+    for line, place in lines:
+        if re.match(r"\s*(?://|#(?:set|show|import|let|include|pagebreak|v|h)\b)", line):
             yield "", place
         elif match := re.search(r"#?table\s*\(", line):
-            start, opened, closed = index, line[match.end() :], 1 + _depth(line[match.end() :])
-            body = [(opened, place)]
-            while closed > 0 and index < len(lines):
-                body.append((lines[index], f"line {index + 1}"))
-                closed += _depth(lines[index])
-                index += 1
+            body, opened = [(line[match.end() :], place)], 1 + _depth(line[match.end() :])
+            while opened > 0 and (further := next(lines, None)):
+                body.append(further)
+                opened += _depth(further[0])
             yield from _typst_table(body)
-            if start == index and closed > 0:
-                yield "", place
         elif match := re.match(r"(=+)\s+(.*)", line):
-            yield "", place
-            yield f"{'#' * min(6, len(match.group(1)))} {match.group(2)}", place
-            yield "", place
-        elif re.match(r"\s*#(?:set|show|import|let|include|pagebreak|v|h)\b", line):
-            yield "", place
+            yield from _apart(f"{'#' * min(6, len(match.group(1)))} {match.group(2)}", place)
         elif match := re.match(r"(\s*)\+\s+(.*)", line):
             yield f"{match.group(1)}1. {match.group(2)}", place
         else:
@@ -175,12 +158,10 @@ def _typst_table(body: list[tuple[str, str]]) -> Lines:
     cells: list[tuple[str, str]] = []
     for line, place in body:
         if match := re.search(r"columns:\s*(?:(\d+)|\(([^()]*)\))", line):
-            columns = (
-                int(match.group(1)) if match.group(1) else len([c for c in match.group(2).split(",") if c.strip()])
-            )
+            widths = [width for width in (match.group(2) or "").split(",") if width.strip()]
+            columns = int(match.group(1) or len(widths))
         cells += [(cell, place) for cell in re.findall(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]", line)]
-    if not columns:
-        columns = max((sum(1 for _, at in cells if at == place) for _, place in body), default=1) or 1
+    columns = columns or max((sum(at == place for _, at in cells) for _, place in body), default=1) or 1
     rows = [cells[start : start + columns] for start in range(0, len(cells), columns)]
     yield from _table([([cell for cell, _ in row], row[0][1]) for row in rows])
 
@@ -190,7 +171,14 @@ def of_html(text: str) -> Lines:
     reader = _HtmlReader()
     reader.feed(text)
     reader.close()
-    yield from reader.finished()
+    reader.end_table()
+    reader.end_words()
+    yield from reader.lines
+
+
+_SILENT = ("script", "style", "head", "math")
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_BLOCKS = ("p", "div", "section", "article", "blockquote")
 
 
 class _HtmlReader(HTMLParser):
@@ -199,21 +187,20 @@ class _HtmlReader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[tuple[str, str]] = []
-        self.text = ""
+        self.text = self.lead = ""
         self.start = 1
-        self.rows: list[tuple[list[str], str]] = []
+        self.rows: Cells = []
         self.spans: dict[int, tuple[int, str]] = {}  # column -> rows that a cell still reaches down to, and the cell
         self.rows_spanned = 1
-        self.in_table = 0
-        self.silent = 0
-        self.lead = ""
+        self.in_table = self.silent = 0
         self.numbers: list[int] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("script", "style", "head", "math"):
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        if tag in ("table", "ol", "ul", "li", *_HEADINGS):
+            self.end_words()
+        if tag in _SILENT:
             self.silent += 1
         elif tag == "table":
-            self._flush()
             self.in_table += 1
             self.rows, self.spans = [], {}
         elif tag == "tr" and self.in_table:
@@ -224,29 +211,22 @@ class _HtmlReader(HTMLParser):
             rows = dict(attrs).get("rowspan") or "1"
             self.rows_spanned = int(rows) if rows.isdigit() else 1
         elif tag in ("ol", "ul"):
-            self._flush()
             self.numbers.append(0 if tag == "ol" else -1)
         elif tag == "li":
-            self._flush()
-            if self.numbers and self.numbers[-1] >= 0:
+            numbered = bool(self.numbers) and self.numbers[-1] >= 0
+            if numbered:
                 self.numbers[-1] += 1
-                self.lead = f"{self.numbers[-1]}. "
-            else:
-                self.lead = "- "
-        elif re.fullmatch("h[1-6]", tag):
-            self._flush()
+            self.lead = f"{self.numbers[-1]}. " if numbered else "- "
+        elif tag in _HEADINGS:
             self.lead = "#" * int(tag[1]) + " "
-        elif tag in ("p", "div", "pre", "br", "section", "article", "blockquote") and not self.in_table:
-            self._flush(keep_lead=True)
-            if tag == "pre":
-                self._line("```")
-        elif tag == "br":
-            self.text += " "
-        elif tag == "sup":
-            self.text += "^"
+        elif tag in ("pre", "br", *_BLOCKS) and not self.in_table:
+            self.end_words(keep_lead=True)
+            self.lines += [("```", self._place())] if tag == "pre" else []
+        elif tag in ("br", "sup"):
+            self.text += "^" if tag == "sup" else " "
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in ("script", "style", "head", "math"):
+        if tag in _SILENT:
             self.silent = max(0, self.silent - 1)
         elif tag in ("td", "th") and self.in_table and self.rows:
             cell = " ".join(self.text.split())
@@ -255,19 +235,14 @@ class _HtmlReader(HTMLParser):
             self.rows[-1][0].append(cell)
             self.text = ""
         elif tag == "table":
-            self.in_table = max(0, self.in_table - 1)
-            self.lines += list(_table([row for row in self.rows if row[0]]))
-        elif tag in ("ol", "ul"):
-            self._flush()
-            if self.numbers:
-                self.numbers.pop()
+            self.end_table()
         elif tag == "pre":
-            for line in self.text.split("\n"):
-                self._line(line)
+            self.lines += [(line, self._place()) for line in (*self.text.split("\n"), "```")]
             self.text = ""
-            self._line("```")
-        elif re.fullmatch(r"h[1-6]|p|div|li|section|article|blockquote", tag) and not self.in_table:
-            self._flush()
+        elif tag in ("ol", "ul") or (tag in ("li", *_BLOCKS, *_HEADINGS) and not self.in_table):
+            self.end_words()
+            if tag in ("ol", "ul") and self.numbers:
+                self.numbers.pop()
 
     def _span_down(self) -> None:
         """Fills the places of a row that cells of earlier rows reach down to."""
@@ -284,24 +259,23 @@ class _HtmlReader(HTMLParser):
                 self.start = self.getpos()[0] + len(data) - len(data.lstrip("\n"))
             self.text += data
 
-    def finished(self) -> Lines:
+    def end_table(self) -> None:
+        """Writes down the table that is open, if one is."""
         if self.in_table:
-            self.lines += list(_table([row for row in self.rows if row[0]]))
-        self._flush()
-        yield from self.lines
+            self.in_table -= 1
+            self.lines += _table([row for row in self.rows if row[0]])
 
-    def _flush(self, *, keep_lead: bool = False) -> None:
+    def end_words(self, *, keep_lead: bool = False) -> None:
+        """Writes down the words that were collected."""
         words = " ".join(self.text.split())
-        if words:
-            self._line("") if self.lead.startswith("#") or not self.lead else None
-            self.lines.append((self.lead + words, f"line {self.start}"))
-            self._line("") if self.lead.startswith("#") or not self.lead else None
+        line = (self.lead + words, f"line {self.start}")
+        if words and self.lead and not self.lead.startswith("#"):
+            self.lines.append(line)
+        elif words:
+            self.lines += [("", self._place()), line, ("", self._place())]
         if words or not keep_lead:
             self.lead = ""
         self.text = ""
-
-    def _line(self, line: str) -> None:
-        self.lines.append((line, self._place()))
 
     def _place(self) -> str:
         return f"line {self.getpos()[0]}"
