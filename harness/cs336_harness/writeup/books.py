@@ -11,7 +11,6 @@ from cs336_harness.cost.ledger import (
     EVERYTHING,
     FLOPS,
     LAYER,
-    MODEL,
     SHARE,
     components_of,
 )
@@ -99,49 +98,42 @@ def open_books(document: Document, configuration: Configuration) -> Books:
 
 
 def _long_length(document: Document, length: int) -> int | None:
+    """The power of two that part (e) states as its length."""
     for block in document.blocks:
         if block.part == "e":
             text = block.content.text if isinstance(block, Passage) else " ".join(cell.text for cell in block.header)
             for found in re.findall(r"\b\d{1,3},\d{3}\b|\b\d{4,6}\b", f"{block.heading} {text}"):
                 stated = int(found.replace(",", ""))
-                if stated >= 2048 and stated & (stated - 1) == 0 and stated != length:
+                if stated >= 2048 and stated.bit_count() == 1 and stated != length:
                     return stated
     return None
 
 
 def _models(document: Document, main: Case) -> dict[str, Case]:
-    own = {name.removeprefix("gpt2-"): preset(name) for name in PRESET_NAMES}
-    same = {
-        name
-        for name, shape in own.items()
-        if (shape.d_model, shape.num_layers) == (main.shape.d_model, main.shape.num_layers)
-    } or {"xl"}
-    stated = _stated_sizes(document)
-    return {
-        name: main
-        if name in same
-        else Case(
-            f"gpt2-{name}",
-            _with_stated(sibling(main.shape, f"gpt2-{name}"), stated.get(name, {})),
-            main.batch_size,
-            main.sequence_length,
-        )
-        for name in own
-    }
-
-
-def _stated_sizes(document: Document) -> dict[str, dict[str, int]]:
+    """GPT-2's sizes by name, with the sizes that part (d) states for them; the write-up's own model is one of them."""
     stated: dict[str, dict[str, int]] = {}
     for block in document.blocks:
         if isinstance(block, TableBlock):
-            for name, sizes in row_configurations(block).items():
-                for model in models_named(name):
-                    stated.setdefault(model, {}).update(sizes)
-        elif block.part == "d":
-            models = models_named(block.content.text, by_size=True)
-            if len(models) == 1:
-                stated.setdefault(next(iter(models)), {}).update(sizes_in(block.content.text))
-    return stated
+            said = [(models_named(name), sizes) for name, sizes in row_configurations(block).items()]
+        else:
+            models = models_named(block.content.text, by_size=True) if block.part == "d" else frozenset()
+            said = [(models, sizes_in(block.content.text))] if len(models) == 1 else []
+        for models, sizes in said:
+            for model in models:
+                stated.setdefault(model, {}).update(sizes)
+    shapes = {name: preset(name) for name in PRESET_NAMES}
+    own = {name for name, shape in shapes.items() if (shape.d_model, shape.num_layers) == _width_and_depth(main)}
+    own = own or {"gpt2-xl"}
+    cases = {}
+    for name in shapes:
+        shape = _with_stated(sibling(main.shape, name), stated.get(name.removeprefix("gpt2-"), {}))
+        case = main if name in own else dataclasses.replace(main, model=name, shape=shape)
+        cases[name.removeprefix("gpt2-")] = case
+    return cases
+
+
+def _width_and_depth(case: Case) -> tuple[int, int]:
+    return case.shape.d_model, case.shape.num_layers
 
 
 def _with_stated(shape: DecoderShape, sizes: dict[str, int]) -> DecoderShape:
@@ -150,8 +142,3 @@ def _with_stated(shape: DecoderShape, sizes: dict[str, int]) -> DecoderShape:
         sizes.setdefault("num_kv_heads", sizes["num_heads"])
     changed = shape.replace(**sizes)
     return changed if changed.d_model % changed.num_heads == 0 else shape
-
-
-def share_of_model(components: frozenset[str]) -> Measure:
-    """The measure of some components' share of the model's FLOPs."""
-    return measure(SHARE, components, MODEL)

@@ -234,7 +234,8 @@ class _Reader:
         self, content: Plain, line: int, wraps: tuple[int, ...], *, in_list: bool = False, is_code: bool = False
     ) -> Iterator[Passage]:
         if len(content.text) > _LONGEST_SENTENCE:
-            raise ValueError(f"has a sentence of {len(content.text):,} characters on line {line}; break it up")
+            kind = "line" if is_code else "sentence"
+            raise ValueError(f"has a {kind} of {len(content.text):,} characters on line {line}; break it up")
         if content.text.strip():
             label = _label(content.text) if in_list or is_code or ":" in content.text else ""
             yield Passage(line, content, self.part, self._heading(), self.intro, label, in_list, wraps)

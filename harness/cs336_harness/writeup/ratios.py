@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from cs336_harness.cost.ledger import BLOCK, EVERYTHING, FLOPS, MODEL, SHARE, components_of
+from cs336_harness.cost.ledger import BLOCK, BLOCK_NORMS, EVERYTHING, FLOPS, MODEL, SHARE, components_of
 from cs336_harness.cost.quantities import Case, Quantity, quantity
-from cs336_harness.writeup.books import Books, measure, share_of_model
+from cs336_harness.writeup.books import Books, measure
 from cs336_harness.writeup.claims import RIGHT, UNRECOGNISED, WRONG, Claim, Finding
 from cs336_harness.writeup.document import Document, Passage
 from cs336_harness.writeup.lexicon import find_mentions, is_aside, readings_of_mentions, unknown_words
@@ -71,77 +70,57 @@ def _why(number: Written, books: Books) -> tuple[str, ...]:
     return ()
 
 
-def judge_trends(document: Document, books: Books) -> list[Finding]:
+def judge_trends(document: Document, books: Books) -> Iterator[Finding]:
     """A finding for every clause of (d) and (e) that says which way a component's share goes."""
-    return [
-        finding
-        for block in document.blocks
-        if isinstance(block, Passage) and block.part in ("d", "e")
-        for finding in _trends_of(block, books)
-    ]
+    for block in document.blocks:
+        if isinstance(block, Passage) and block.part in ("d", "e"):
+            yield from _trends_of(block, books)
 
 
 def _trends_of(passage: Passage, books: Books) -> Iterator[Finding]:
     text = any_of("as_it_grows").sub(lambda match: " " * len(match.group(0)), passage.content.words)
-    if (
-        not _of_share(text)
-        or says("backwards", text)
-        or is_aside(any_of("falls").sub("", any_of("rises").sub("", text)))
-    ):
+    said_otherwise = says("backwards", text) or is_aside(_without(text, "rises", "falls"))
+    if said_otherwise or not _of_share(text):
         return
     cases = list(books.models.values()) if passage.part == "d" else [books.main, books.long]
-    for start, clause in _clauses(text):
+    ends = [match.span() for match in any_of("clause").finditer(text)]
+    for start, end in zip([0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)], strict=True):
+        clause = text[start:end]
         mentions = find_mentions(clause)
-        verbs = [
-            (match, up) for sign, up in (("rises", True), ("falls", False)) for match in any_of(sign).finditer(clause)
-        ]
-        readings = [reading for reading in readings_of_mentions(mentions) if not reading >= BLOCK - {"ln1", "ln2"}]
+        verbs = [(match, sign) for sign in ("rises", "falls") for match in any_of(sign).finditer(clause)]
+        readings = [reading for reading in readings_of_mentions(mentions) if not reading >= BLOCK - BLOCK_NORMS]
         if len(verbs) != 1 or not readings or len(mentions) > 2 or (says("amount", clause) and not _of_share(clause)):
             continue
-        match, rises = verbs[0]
+        verb, said = verbs[0]
         directions = [_direction(reading, cases) for reading in readings]
-        if rises in directions:
-            yield _finding(passage, match, start, RIGHT, readings[directions.index(rises)], cases)
-        elif set(directions) == {not rises} and not unknown_words(_without_share(clause.replace(match.group(0), ""))):
-            yield _finding(passage, match, start, WRONG, readings[0], cases)
+        rest = _without(clause.replace(verb.group(0), ""), "relative", "share")
+        if said in directions:
+            meant, hints = readings[directions.index(said)], ()
+        elif len(set(directions)) == 1 and directions[0] and not unknown_words(rest):
+            meant = readings[0]
+            hints = (f"It goes the other way: {'up' if directions[0] == 'rises' else 'down'}.",)
+        else:
+            continue
+        at = start + verb.start(), start + verb.end()
+        number = Written(verb.group(0), Fraction(0), Fraction(0), SHARE, "", *at, working=False)
+        line, words = passage.line_of(at[0]), passage.content.words
+        claim = Claim(number, line, passage.part, SHARE, (meant,), frozenset((MODEL,)), "", words, certain=True)
+        role = quantity(measure(SHARE, meant, MODEL), cases[-1])
+        yield Finding(claim, WRONG if hints else RIGHT, role, hints)
 
 
 def _of_share(text: str) -> bool:
     return says("share", text) or says("relative", text)
 
 
-def _without_share(text: str) -> str:
-    return any_of("share").sub("", any_of("relative").sub("", text))
+def _without(text: str, *signs: str) -> str:
+    for sign in signs:
+        text = any_of(sign).sub("", text)
+    return text
 
 
-def _clauses(text: str) -> Iterator[tuple[int, str]]:
-    start = 0
-    for match in any_of("clause").finditer(text):
-        yield start, text[start : match.start()]
-        start = match.end()
-    yield start, text[start:]
-
-
-def _direction(components: frozenset[str], cases: Sequence[Case]) -> bool | None:
-    """Whether a share grows from ledger to ledger; None where it does neither throughout."""
-    shares = [share_of_model(components).of(case.ledger) for case in cases]
-    pairs = list(itertools.pairwise(shares))
-    if all(one < other for one, other in pairs):
-        return True
-    return False if all(one > other for one, other in pairs) else None
-
-
-def _finding(
-    passage: Passage, match: re.Match[str], start: int, verdict: str, components: frozenset[str], cases: Sequence[Case]
-) -> Finding:
-    said = Written(
-        match.group(0), Fraction(0), Fraction(0), SHARE, "", start + match.start(), start + match.end(), working=False
-    )
-    line = passage.line_of(start + match.start())
-    claim = Claim(
-        said, line, passage.part, SHARE, (components,), frozenset((MODEL,)), "", passage.content.words, certain=True
-    )
-    role = quantity(share_of_model(components), cases[-1])
-    first, last = (float(100 * role.measure.of(case.ledger)) for case in (cases[0], cases[-1]))
-    hints = (f"It goes the other way: {'up' if last > first else 'down'}.",) if verdict == WRONG else ()
-    return Finding(claim, verdict, role, hints)
+def _direction(components: frozenset[str], cases: Sequence[Case]) -> str | None:
+    """Whether a share rises or falls from case to case; None where it does neither throughout."""
+    shares = [measure(SHARE, components, MODEL).of(case.ledger) for case in cases]
+    ways = {"rises" if one < other else "falls" if one > other else "" for one, other in itertools.pairwise(shares)}
+    return ways.pop() or None if len(ways) == 1 else None

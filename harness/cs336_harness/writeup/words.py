@@ -42,6 +42,6 @@ _EDGE = r"(?!(?<=[A-Za-z0-9_])[A-Za-z0-9_])"
 
 def _written_out(phrase: str) -> str:
     parts = table()["parts"]
-    while re.search(r"\{[a-z]+\}", phrase):
-        phrase = re.sub(r"\{([a-z]+)\}", lambda match: parts[match.group(1)], phrase)
+    while re.search(r"\{[a-z_]+\}", phrase):
+        phrase = re.sub(r"\{([a-z_]+)\}", lambda match: parts[match.group(1)], phrase)
     return "(?:" + phrase.replace("~", r"[\s_-]*").replace("…", "[A-Za-z0-9_]*") + ")"
