@@ -172,6 +172,21 @@ def test_the_copy_button_copies_what_python_can_run(opened: Any, rotated: dict[s
     assert complaints(opened) == []
 
 
+def test_in_a_notebook_a_box_leads_to_its_checks_and_the_code_is_copied(
+    browser: Any, rotated: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><meta charset=utf-8>{page.framed(rotated)}")
+    browser.get((tmp_path / "notebook.html").as_uri())
+    browser.switch_to.frame(browser.find_element(By.TAG_NAME, "iframe"))
+    browser.find_element(By.CSS_SELECTOR, 'svg.decoder a[href="#part-rope"]').send_keys(Keys.ENTER)
+    wait(browser, lambda b: b.find_element(By.ID, "part-rope").get_attribute("open"))
+    button = browser.find_element(By.CSS_SELECTOR, "button[data-copy]")
+    button.send_keys(Keys.ENTER)
+    wait(browser, lambda _: button.text == "Copied")
+    browser.switch_to.default_content()
+    assert complaints(browser) == []
+
+
 def test_a_page_of_attempts_at_the_reader_runs_none(browser: Any, tmp_path: Path) -> None:
     evil = "</title></script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\">\u202e"
     check = {"id": "components.linear", "task": "linear", "outcome": "failed", "message": evil, "details": [evil]}

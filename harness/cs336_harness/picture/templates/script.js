@@ -2,15 +2,15 @@
 const said = document.getElementById("said");
 
 // What a fragment names is unfolded, with all that it lies in.
-function unfold() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+function unfold(fragment) {
+  const target = document.getElementById(decodeURIComponent(fragment.slice(1)));
   if (!target) return;
   for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
   target.scrollIntoView({ block: "nearest" });
   target.querySelector("summary")?.focus({ preventScroll: true });
 }
-addEventListener("hashchange", unfold);
-unfold();
+addEventListener("hashchange", () => unfold(location.hash));
+unfold(location.hash);
 
 async function copy(text) {
   try {
@@ -28,8 +28,9 @@ async function copy(text) {
 
 document.addEventListener("click", async event => {
   const button = event.target.closest("button[data-copy]");
-  const link = event.target.closest("svg a");
-  if (link && link.getAttribute("href") === location.hash) unfold(); // the fragment does not change a second time
+  const link = event.target.closest('a[href^="#"]'), fragment = link?.getAttribute("href");
+  if (link && location.protocol === "about:") event.preventDefault(); // in a notebook a fragment is one of its own page
+  if (link && (event.defaultPrevented || fragment === location.hash)) unfold(fragment); // or does not change again
   if (!button) return;
   try {
     await copy(document.getElementById(button.dataset.copy).textContent + "\n");
