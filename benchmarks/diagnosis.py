@@ -1,21 +1,18 @@
-"""How much of the dictionary is caught, named and placed, what is said of pairs and of correct decoders, how quickly.
+"""How much of the dictionary is caught, named and placed, and what is said of pairs and of correct decoders.
 
     uv run python benchmarks/diagnosis.py [--pairs 200] [--seed 0]
 
 *Caught*: some required check fails. *Told once*: every other failure is blocked by the first. *Named*: the diagnosis of
 the first failure is that mistake and no other. *Placed*: it gives the mistake's place. *Black box*: the place found
 through run_transformer_lm alone, without any name. Pairs are drawn at random from those that do not contradict each
-other and of which neither hides the other; *both named* counts the pairs of which the whole report names both.
+other and of which neither hides the other; *both named* counts the pairs of which the whole report names both. What
+reports cost is measured by benchmarks/reports.py.
 """
 
 import argparse
 import random
-import resource
-import subprocess
 import sys
-import time
 from pathlib import Path
-from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "harness"))
 
@@ -26,13 +23,12 @@ from variations import COVERING, VARIATIONS, VariationAdapters
 
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import Defect, contradiction, real_defects, subject_of
-from cs336_harness.diagnosis import Probe, diagnose_check
+from cs336_harness.diagnosis import Probe
 from cs336_harness.diagnosis.localising import locate
 from cs336_harness.diagnosis.matching import match, match_pair
 from cs336_harness.diagnosis.observing import expected_of, same
 from cs336_harness.diagnosis.programs import EVERY, can_show, program
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure
 from cs336_harness.verdict.audit import audit
 from cs336_harness.verdict.suite import Suite
 
@@ -40,16 +36,11 @@ from cs336_harness.verdict.suite import Suite
 def single_mistakes() -> None:
     """Every mistake of the dictionary, alone."""
     caught = once = named = placed = 0
-    seconds = []
     for defect in real_defects():
         audited = audit(defect)
         caught += bool(audited.failing)
         once += len(audited.told) == 1
         found = audited.diagnosis
-        first = audited.told[0]
-        started = time.process_time()
-        diagnose_check(subject_of(defect), first.check, first.failure or CheckFailure(first.message))
-        seconds.append(time.process_time() - started)
         exact = found is not None and [item.name for item in found.defects] == [defect.name]
         right = found is not None and found.where == str(defect.place)
         named, placed = named + exact, placed + right
@@ -60,7 +51,6 @@ def single_mistakes() -> None:
         f"single mistakes: {total}; caught {caught / total:.1%}, told once {once / total:.1%},"
         f" named {named / total:.1%}, placed {placed / total:.1%}"
     )
-    print(f"CPU seconds for a diagnosis: median {median(seconds):.2f}, longest {max(seconds):.2f}")
 
 
 def black_box() -> None:
@@ -85,29 +75,17 @@ def correct_decoders() -> None:
     print(f"correct variations: {len(VARIATIONS) + len(COVERING)}; named {false}")
 
 
-def torch_seconds() -> float:
-    """CPU seconds of ``import torch`` in a process of its own: the yardstick."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", "import torch"], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def unlisted_faults() -> None:
-    """What is said of faults that the dictionary does not hold, and what a whole report costs."""
-    yardstick, ratios = torch_seconds(), []
+    """What is said of faults that the dictionary does not hold."""
     for name, (_, places) in UNLISTED.items():
-        started = time.process_time()
         suite = Suite(unlisted_subject(name))
         results = list(suite.run(check for check in all_checks().values() if not check.advisory))
-        ratios.append((time.process_time() - started) / yardstick)
         failed = [result for result in results if result.outcome == "failed"]
         found = next((result.diagnosis for result in failed if result.diagnosis is not None), None)
         where = found.where if found is not None else "nowhere"
         verdict = "right" if where in {str(place) for place in places} else "WRONG"
         said = found.title if found is not None else failed[0].message if failed else "NOT CAUGHT"
-        print(f"  {name}: {len(failed)} failed; {where} ({verdict}); {said}; {ratios[-1]:.1f} × import torch")
-    print(f"CPU of a whole report over import torch: median {median(ratios):.1f}, longest {max(ratios):.1f}")
+        print(f"  {name}: {len(failed)} failed; {where} ({verdict}); {said}")
 
 
 def hides(first: type[Defect], second: type[Defect]) -> bool:
@@ -123,7 +101,6 @@ def two_mistakes(number: int, seed: int) -> None:
     """Pairs drawn at random."""
     draw = random.Random(seed)
     both = one = done = 0
-    seconds = []
     while done < number:
         pair = draw.sample(real_defects(), 2)
         if contradiction(*pair) is not None or hides(*pair) or hides(*reversed(pair)):
@@ -131,15 +108,12 @@ def two_mistakes(number: int, seed: int) -> None:
         done += 1
         suite = Suite(subject_of(*pair))
         checks = [check for check in all_checks().values() if not check.advisory]
-        started = time.process_time()
         told = {d.name for r in suite.run(checks) if r.diagnosis is not None for d in r.diagnosis.defects}
-        seconds.append(time.process_time() - started)
         hit = sum(defect.name in told for defect in pair)
         both, one = both + (hit == 2), one + (hit == 1)
         if hit < 2:
             print(f"  {pair[0].name} + {pair[1].name}: {', '.join(sorted(told)) or 'nothing'}", flush=True)
     print(f"pairs: {done}; both named {both / done:.1%}, one of them {one / done:.1%}")
-    print(f"CPU seconds for a whole report with diagnosis: median {median(seconds):.1f}, longest {max(seconds):.1f}")
 
 
 if __name__ == "__main__":
