@@ -174,3 +174,12 @@ def test_what_a_subject_prints_is_hidden_and_counted_or_shown(
 
 def test_an_unknown_option_exits_2(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cs336(monkeypatch, "check", "--no-such-option") == 2
+
+
+def test_the_shell_is_told_what_completes_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_CS336_COMPLETE", "complete_bash")
+    for words, number, expected in (("cs336 check --de", "2", "--device"), ("cs336 expl", "1", "explain")):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", number)
+        command = [sys.executable, "-c", "import sys; sys.argv = ['cs336']; from cs336_harness.cli import main; main()"]
+        assert subprocess.run(command, capture_output=True, text=True, check=False).stdout.split() == [expected]

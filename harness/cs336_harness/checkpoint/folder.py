@@ -120,7 +120,10 @@ def _require_family(file: Path) -> None:
         return  # read_config says what is wrong with it
     if isinstance(config, dict) and config.get("model_type") not in FAMILIES:
         given = f"is {config['model_type']!r}" if "model_type" in config else "is missing"
-        raise ValueError(f"{file}: model_type {given}; what is judged is one of {', '.join(FAMILIES)}")
+        raise ValueError(
+            f"{file}: model_type {given}; what is judged is one of {', '.join(FAMILIES)}: others have what the"
+            " reference here lacks, such as biases, or norms on queries and keys"
+        )
 
 
 def _theta(file: Path, config: dict[str, Any]) -> float:
