@@ -572,7 +572,7 @@ for _name, _attempt in {
     "reads its parent's environment": "open(f'/proc/{os.getppid() or 1}/environ').read()",
     "lists processes": "assert [p for p in os.listdir('/proc') if p.isdigit()]",
     "reads its parent's memory": "open(f'/proc/{os.getppid() or 1}/mem', 'rb').read(1)",
-    "sees the environment": "assert set(os.environ) - {'PATH', 'LANG', 'LC_CTYPE', 'OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'KINETO_LOG_LEVEL', 'PYTHONDONTWRITEBYTECODE', 'TORCHDYNAMO_DISABLE', 'HOME', 'TMPDIR', 'TORCHINDUCTOR_CACHE_DIR', 'KMP_DUPLICATE_LIB_OK', 'KMP_INIT_AT_FORK'}",
+    "sees the environment": "assert set(os.environ) - {'PATH', 'LANG', 'LC_CTYPE', 'OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'KINETO_LOG_LEVEL', 'PYTHONDONTWRITEBYTECODE', 'TORCHDYNAMO_DISABLE', 'MALLOC_TRIM_THRESHOLD_', 'MALLOC_MMAP_THRESHOLD_', 'HOME', 'TMPDIR', 'TORCHINDUCTOR_CACHE_DIR', 'KMP_DUPLICATE_LIB_OK', 'KMP_INIT_AT_FORK'}",
     "reaches the network": "socket.create_connection(('1.1.1.1', 53), 1)",
     "serves": "socket.socket().bind(('127.0.0.1', 0))",
     "asks for a name": "socket.getaddrinfo('example.org', 80)",

@@ -41,7 +41,9 @@ GQA_SHAPE = FLOW_SHAPE.replace(num_heads=6, num_kv_heads=2)
 def _seeded(seed: int) -> Generator[None]:
     """The global generator at ``seed``, and back where it was: a subject that is random shows it."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():  # otherwise torch.manual_seed, which asks for every GPU there could be
+            torch.cuda.manual_seed_all(seed)
         yield
 
 

@@ -6,6 +6,7 @@ plain values alone are made of what arrives, and whatever else a value is comes 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import socket
 import struct
@@ -96,7 +97,7 @@ def _written(tensors: Mapping[str, Tensor]) -> bytes:
     header: dict[str, Any] = {}
     parts, offset = [], 0
     for name, tensor in tensors.items():
-        part = tensor.view(-1).view(torch.uint8).numpy().tobytes()
+        part = ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
         offsets = [offset, offset := offset + len(part)]
         header[name] = {"dtype": _CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
         parts.append(part)
@@ -123,18 +124,19 @@ def _exactly(connection: socket.socket, length: int, until: float | None) -> byt
 def _packed(value: Any, tensors: dict[str, Tensor], depth: int) -> Any:
     if depth > DEEPEST:
         return {"other": "deeply nested value"}
-    if value is None or type(value) in (bool, float):
+    kind = type(value)
+    if value is None or kind is bool or kind is float:
         return value
-    if type(value) is str:
+    if kind is str:
         return value.encode("utf-8", "replace").decode()
-    if type(value) is int:
+    if kind is int:
         return value if abs(value) < 2**53 else {"int": str(value) if abs(value) < 10**MOST_DIGITS else "0"}
     if isinstance(value, Tensor):
         return _packed_tensor(value, tensors)
-    if isinstance(value, torch.dtype):
+    if kind is torch.dtype:
         return {"dtype": str(value).removeprefix("torch.")}
-    if type(value) in (list, tuple):
-        return {"list" if type(value) is list else "tuple": [_packed(each, tensors, depth + 1) for each in value]}
+    if kind is list or kind is tuple:
+        return {"list" if kind is list else "tuple": [_packed(each, tensors, depth + 1) for each in value]}
     if isinstance(value, Mapping) and all(type(name) is str for name in value):
         return {"dict": [[name, _packed(value[name], tensors, depth + 1)] for name in value]}
     return {"other": type(value).__name__}
@@ -143,11 +145,9 @@ def _packed(value: Any, tensors: dict[str, Tensor], depth: int) -> Any:
 def _packed_tensor(value: Tensor, tensors: dict[str, Tensor]) -> Any:
     if type(value) not in (Tensor, torch.nn.Parameter) or value.layout != torch.strided:
         return {"other": type(value).__name__}
-    dtype = str(value.dtype).removeprefix("torch.")
-    if value.is_meta:
-        return {"meta": [dtype, list(value.shape)]}
-    if value.dtype not in _CODES:
-        return {"other": f"Tensor of {dtype}"}
+    if value.is_meta or value.dtype not in _CODES:
+        dtype = str(value.dtype).removeprefix("torch.")
+        return {"meta": [dtype, list(value.shape)]} if value.is_meta else {"other": f"Tensor of {dtype}"}
     name = str(len(tensors))
     tensors[name] = value.detach().to("cpu").contiguous().resolve_neg()
     return {"tensor": name}
@@ -156,26 +156,35 @@ def _packed_tensor(value: Tensor, tensors: dict[str, Tensor]) -> Any:
 def _unpacked(value: Any, tensors: Mapping[str, Tensor], depth: int) -> Any:
     if depth > 2 * DEEPEST:
         raise BrokenFrame("an answer is too deeply nested")
-    if value is None or isinstance(value, bool | float | str | int):
-        return value
-    if not isinstance(value, dict) or len(value) != 1:
-        raise BrokenFrame("an answer holds what no frame holds")
-    ((kind, inner),) = value.items()
-    match kind, inner:
-        case "list", list():
-            return [_unpacked(each, tensors, depth + 1) for each in inner]
-        case "tuple", list():
-            return tuple(_unpacked(each, tensors, depth + 1) for each in inner)
-        case "dict", list():
+    if type(value) is not dict:
+        if isinstance(value, list):
+            raise BrokenFrame("an answer holds what no frame holds")
+        return value  # of JSON: None, a bool, a number, a string
+    if len(value) == 1:
+        ((kind, inner),) = value.items()
+        if isinstance(inner, list):
+            return _unpacked_list(kind, inner, tensors, depth)
+        if isinstance(inner, str):
+            if kind == "tensor":
+                return tensors[inner]
+            if kind == "int" and len(inner) <= MOST_DIGITS + 1:
+                return int(inner)
+            if kind == "dtype":
+                return DTYPES.get(inner, inner)
+            if kind == "other":
+                return type(clean(inner, 60) or "object", (Other,), {})()
+    raise BrokenFrame("an answer holds what no frame holds")
+
+
+def _unpacked_list(kind: str, inner: list[Any], tensors: Mapping[str, Tensor], depth: int) -> Any:
+    match kind:
+        case "dict":
             return {str(name): _unpacked(each, tensors, depth + 1) for name, each in inner}
-        case "tensor", str():
-            return tensors[inner]
-        case "int", str() if len(inner) <= MOST_DIGITS + 1:
-            return int(inner)
-        case "dtype", str():
-            return DTYPES.get(inner, inner)
-        case "meta", [dtype, list(shape)]:
-            return torch.empty([int(size) for size in shape], dtype=DTYPES[dtype], device="meta")
-        case "other", str():
-            return type(clean(inner, 60) or "object", (Other,), {})()
+        case "list":
+            return [_unpacked(each, tensors, depth + 1) for each in inner]
+        case "tuple":
+            return tuple(_unpacked(each, tensors, depth + 1) for each in inner)
+        case "meta":
+            dtype, sizes = inner
+            return torch.empty([int(size) for size in sizes], dtype=DTYPES[dtype], device="meta")
     raise BrokenFrame("an answer holds what no frame holds")

@@ -27,6 +27,8 @@ CLEAN = {
     "MKL_NUM_THREADS": "1",
     "KINETO_LOG_LEVEL": "99",
     "PYTHONDONTWRITEBYTECODE": "1",
+    "MALLOC_TRIM_THRESHOLD_": "268435456",  # memory that a call gives back is not cleared for the next one
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
     "TORCHDYNAMO_DISABLE": "1",  # the compiler starts programs; what it compiles computes the same without it
 }
 """All that a submission's process has of an environment."""

@@ -126,10 +126,10 @@ class Output:
             self.hidden_lines += len(printed.getvalue().splitlines())
 
 
-def _working_directory() -> Path | None:
+def _working_directory() -> str | None:
     """Where we are; None when that folder was deleted."""
     try:
-        return Path.cwd()
+        return os.getcwd()
     except FileNotFoundError:
         return None
 
