@@ -6,10 +6,13 @@ succeeds: that it passes shows that the attempt failed.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import io
 import os
 import stat
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -781,3 +784,383 @@ def _many(archive: zipfile.ZipFile) -> None:
 @made("accident", "a zip that is none", REFUSED, reason="zip")
 def _garbage(path: Path) -> None:
     path.with_suffix(".zip").write_bytes(b"PK\x03\x04" + bytes(range(256)))
+
+
+# forge, hurt, hang, spy, flood and accident once more: each of a kind that is not above ----------------------------
+
+bank(
+    "forge",
+    "right at the public sizes alone",
+    """
+plain = run_linear
+
+
+def run_linear(d_in, d_out, weights, in_features):
+    out = plain(d_in, d_out, weights, in_features)
+    return out if (d_in, d_out) == PUBLIC else out * 1.01
+
+
+PUBLIC = (32, 16)
+""",
+    FAILED,
+)
+bank(
+    "forge",
+    "answers before it is asked",
+    """
+import json, os, struct, threading, time
+
+
+def fill():
+    header = json.dumps({"dict": [["result", {"dict": []}]]}).encode()
+    while True:
+        time.sleep(.01)
+        os.write(3, struct.pack(">II", len(header), 0) + header)
+
+
+threading.Thread(target=fill, daemon=True).start()
+""",
+    CRASHED,
+    FAILED,
+    NOT_LOADABLE,
+    base=WRONG,
+)
+for _name, _bytes in {
+    "of four gigabytes": "struct.pack('>II', 2**32 - 1, 2**32 - 1)",
+    "of nothing": "struct.pack('>II', 0, 0)",
+    "of a broken archive": "struct.pack('>II', 11, 16) + b'{\"dict\": []}'[:11] + b'\\xff' * 16",
+    "of overlapping tensors": 'frame(b\'{"0":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"1":{"dtype":"F32","shape":[4],"data_offsets":[8,24]}}\', 24)',
+    "of a negative size": 'frame(b\'{"0":{"dtype":"F32","shape":[-4],"data_offsets":[0,16]}}\', 16)',
+    "of endless brackets": "struct.pack('>II', 10**6, 0) + b'[' * 10**6",
+    "of a size without end": "packed({'dict': [['result', {'meta': ['float32', [2**62, 2**62]]}]]})",
+    "of numbers in words": "packed({'dict': [['result', {'int': '9' * 61}]]})",
+    "of an endless number": "struct.pack('>II', 10**6, 0) + b'9' * 10**6",
+    "of pairs that are none": "packed({'dict': [['result']]})",
+}.items():
+    bank(
+        "forge",
+        f"a frame {_name}",
+        f"""
+import json, os, struct
+
+
+def frame(names, size, header=b'{{"dict": [["result", {{"tensor": "0"}}]]}}'):
+    body = struct.pack("<Q", len(names)) + names + bytes(size)
+    return struct.pack(">II", len(header), len(body)) + header + body
+
+
+def packed(value):
+    header = json.dumps(value).encode()
+    return struct.pack(">II", len(header), 0) + header
+
+
+def run_silu(in_features):
+    data = {_bytes}
+    os.write(3, data)
+""",
+        CRASHED,
+    )
+_WEIGHTS = "from cs336_harness.subject import built_models as room\nroom.BuiltModel.{} = {}"
+for _name, _code in {
+    "weights of no numbers": _WEIGHTS.format(
+        "weights",
+        "lambda self: {n: torch.empty(s, device='meta') for n, s in self.shape.weight_shapes().items()}",
+    ),
+    "gradients of no numbers": _WEIGHTS.format(
+        "gradients",
+        "lambda self, i, d, names=None: [{n: torch.empty(self.shape.weight_shapes()[n], device='meta') for n in names or self.shape.weight_shapes()} for _ in d]",
+    ),
+    "gradients that are NaN": _WEIGHTS.format(
+        "gradients",
+        "lambda self, i, d, names=None: [{n: torch.full(self.shape.weight_shapes()[n], torch.nan) for n in names or self.shape.weight_shapes()} for _ in d]",
+    ),
+    "no gradients": _WEIGHTS.format(
+        "gradients",
+        "lambda self, i, d, names=None: [dict.fromkeys(names or self.shape.weight_shapes()) for _ in d]",
+    ),
+}.items():
+    bank("forge", f"answers with {_name}", _code, FAILED, CRASHED)
+bank(
+    "forge",
+    "a dispatch of its own",
+    """
+from torch.overrides import TorchFunctionMode
+
+
+class Lies(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") in ("isfinite", "equal", "allclose"):
+            return torch.tensor(True)
+        return function(*args, **(kwargs or {}))
+
+
+Lies().__enter__()
+torch.Tensor.shape = property(lambda self: torch.Size((1,)))
+""",
+    FAILED,
+    CRASHED,
+    NOT_LOADABLE,
+    base=WRONG,
+)
+bank(
+    "forge",
+    "tensors that say where they lie",
+    "torch.Tensor.data_ptr = lambda self: 4096\ntorch.Tensor.contiguous = lambda self, *a, **k: self",
+    CRASHED,
+    FAILED,
+    base=WRONG,
+)
+bank(
+    "forge",
+    "storage that is gone",
+    "def run_silu(in_features):\n    out = in_features.clone()\n    out.untyped_storage().resize_(0)\n    return out",
+    FAILED,
+    CRASHED,
+)
+bank(
+    "forge",
+    "tracing and profiling",
+    """
+import sys, threading
+
+
+def lie(frame, event, given):
+    for name in ("error", "failure", "refusal"):
+        if name in frame.f_locals:
+            frame.f_locals[name] = None
+    return lie
+
+
+sys.settrace(lie)
+threading.settrace(lie)
+""",
+    FAILED,
+    CRASHED,
+    base=WRONG,
+)
+bank(
+    "forge",
+    "a bomb where it is let go",
+    "class Model(Model):\n    def __del__(self):\n        import os; os._exit(0)\n\n\ndef get_transformer_lm(**sizes):\n    return Model(**sizes)",
+    CRASHED,
+)
+bank(
+    "forge",
+    "a pickle that runs code",
+    "class Model(Model):\n    def __reduce__(self):\n        return (exec, ('import os; os._exit(0)',))\n\n\ndef get_transformer_lm(**sizes):\n    return Model(**sizes)",
+    CRASHED,
+    FAILED,
+)
+bank(
+    "hang",
+    "shuts its end of the pipe",
+    "import socket\n\n\ndef run_silu(in_features):\n    import time\n    end = socket.socket(fileno=3); end.shutdown(socket.SHUT_RD)\n    time.sleep(1e6)",
+    CRASHED,
+    TIMED_OUT,
+    FAILED,
+)
+bank(
+    "hang",
+    "an alarm",
+    "import signal\nsignal.setitimer(signal.ITIMER_REAL, .3)\nimport time; time.sleep(1)",
+    CRASHED,
+)
+bank(
+    "hang",
+    "a lock of the interpreter",
+    "def run_silu(in_features):\n    import re\n    return re.match(r'(a+)+$', 'a' * 64 + 'b')",
+    FAILED,
+    TIMED_OUT,
+)
+for _name, _attempt in {
+    "a thread's signal": "import ctypes\nassert ctypes.CDLL(None).syscall(234, os.getpid() + 1, os.getpid() + 1, 9) == 0",
+    "memory that no limit counts": "kept = [os.memfd_create(str(i)) for i in range(8)]",
+    "another's niceness": "os.setpriority(os.PRIO_USER, 0, 10)",
+    "a device": "os.mknod(os.path.join(os.environ['TMPDIR'], 'sda'), 0o60666, os.makedev(8, 0))",
+    "a terminal": "fd = os.open('/dev/ptmx', os.O_RDWR)",
+    "descends by a link": "link = os.path.join(os.environ['TMPDIR'], 'out')\nos.symlink('/etc', link)\nassert os.listdir(link) and open(link + '/passwd').read()",
+    "leaves by a hard link": "os.link('/etc/passwd', os.path.join(os.environ['TMPDIR'], 'copy'))",
+    "leaves by renaming": "os.rename(os.path.abspath(__file__), os.path.join(os.environ['TMPDIR'], 'mine'))",
+    "a keyring": "assert ctypes.CDLL(None).syscall(248, b'user', b'note', b'x', 1, -3) > 0",
+    "its own limits in the kernel": "open('/proc/self/oom_score_adj', 'w').write('-1000')",
+    "a library before others": "os.environ['LD_PRELOAD'] = '/tmp/x.so'\nsubprocess.run(['/bin/true'], check=True)",
+    "a new namespace": "assert ctypes.CDLL(None).unshare(0x10000000) == 0",
+}.items():
+    tries("hurt", f"takes {_name}", _attempt)
+bank(
+    "flood",
+    "a list of very many modules",
+    "def run_silu(in_features):\n    return [torch] * 150_000",
+    FAILED,
+)
+bank(
+    "flood",
+    "very many kinds of things",
+    "def run_silu(in_features):\n    return [type(f'k{i}', (), {})() for i in range(30_000)]",
+    FAILED,
+)
+bank(
+    "flood",
+    "sixty megabytes at every call",
+    "def run_silu(in_features):\n    return [torch.zeros(1 << 20)] * 15",
+    FAILED,
+)
+bank(
+    "flood",
+    "descriptors over the pipe",
+    "import array, socket\n\n\ndef send():\n    end = socket.socket(fileno=3)\n    try:\n        for _ in range(200):\n            end.sendmsg([b''], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0] * 200))])\n    except OSError:\n        pass\n    end.detach()\n\n\nsend()",
+    PASSED,
+)
+
+
+def written(kind: str, name: str, files: dict[str | bytes, str], *wanted: tuple[str, bool], reason: str = "") -> None:
+    """A submission of these files."""
+
+    def write(folder: Path) -> None:
+        for each, text in files.items():
+            path = os.path.join(os.fsencode(folder), os.fsencode(each))
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            Path(os.fsdecode(path)).write_text(text)
+
+    ATTACKS.append(Attack(name, kind, write, wanted, reason))
+
+
+_PASSES = "import sys; sys.modules['__main__'].__dict__['SUCCEEDED'] = True\nraise SystemExit('passed')\n"
+written(
+    "forge",
+    "files that Python and pytest run by themselves",
+    {
+        "adapters.py": WRONG,
+        "sitecustomize.py": _PASSES,
+        "usercustomize.py": _PASSES,
+        "conftest.py": _PASSES,
+        "setup.py": _PASSES,
+        "passed.pth": "import os; os._exit(0)\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
+        '[project]\nname = "cs336-harness"\nversion = "99"\n[project.entry-points.pytest11]\nx = "conftest"\n',
+    },
+    FAILED,
+)
+written(
+    "forge",
+    "a harness of its own",
+    {
+        "adapters.py": f"{WRONG}\nimport cs336_harness.verdict.suite",
+        "cs336_harness/__init__.py": "",
+        "cs336_harness/verdict/__init__.py": "",
+        "cs336_harness/verdict/suite.py": "Suite = None\n",
+        "cs336_harness/grading/worker.py": _PASSES,
+    },
+    FAILED,
+    NOT_LOADABLE,
+)
+written(
+    "accident",
+    "files named like the library's",
+    {"adapters.py": RIGHT, **{f"{name}.py": "" for name in ("random", "copy", "types", "token", "string", "test")}},
+    PASSED,
+)
+written(
+    "forge",
+    "names that look like adapters.py",
+    {
+        "аdapters.py": RIGHT,
+        "adapters.py\u202e": RIGHT,
+        "ADAPTERS.PY": RIGHT,
+        "adapters.py\n": RIGHT,
+        "adapters.py ": RIGHT,
+    },
+    NOT_LOADABLE,
+)
+written(
+    "accident",
+    "names of any characters",
+    {"adapters.py": RIGHT, "a\nb\x1b[2J.txt": "", b"\xff\xfe.txt": "", "\u202egpj.exe": "", "x" * 250: ""},
+    PASSED,
+)
+
+
+@made("flood", "folders without end", REFUSED, reason="more than")
+def _folders(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "adapters.py").write_text(RIGHT)
+    for number in range(20_100):
+        (folder / str(number)).mkdir()
+
+
+@made("flood", "folders in folders", REFUSED, reason="deep")
+def _deep(folder: Path) -> None:
+    os.makedirs(folder / "/".join("a" * 50))
+    (folder / "adapters.py").write_text(RIGHT)
+
+
+@made("hang", "a socket and a device beside the file", PASSED)
+def _socket(folder: Path) -> None:
+    import socket
+
+    folder.mkdir()
+    (folder / "adapters.py").write_text(RIGHT)
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(folder):
+        made.bind("s")
+    with contextlib.suppress(PermissionError):
+        os.mknod(folder / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+
+
+@zipped("flood", "a zip of files that are all too large", NOT_LOADABLE)
+def _large(archive: zipfile.ZipFile) -> None:
+    for number in range(30):
+        archive.writestr(f"{number}.bin", bytes(21 << 20))
+
+
+@made("flood", "a zip that says one file is very many", REFUSED, reason="more than")
+def _overlapping(path: Path) -> None:
+    """Every entry is the same 20 MB of zeros."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("adapters.py", RIGHT)
+        archive.writestr("0", bytes(20 << 20))
+        first = archive.getinfo("0")
+        for number in range(1, 3000):
+            entry = copy.copy(first)
+            entry.filename = f"{number}"
+            archive.filelist.append(entry)
+    path.with_suffix(".zip").write_bytes(data.getvalue())
+
+
+@zipped("accident", "a zip of one name twice", PASSED)
+def _twice(archive: zipfile.ZipFile) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        archive.writestr("adapters.py", WRONG)
+        archive.writestr("adapters.py", RIGHT)
+
+
+@zipped("accident", "a zip of a file that is a folder", REFUSED, reason="zip")
+def _both(archive: zipfile.ZipFile) -> None:
+    archive.writestr("adapters.py", RIGHT)
+    archive.writestr("adapters.py/more.py", RIGHT)
+
+
+@zipped("hurt", "a zip that leaves its folder by the other slash", REFUSED, reason="leaves it")
+def _slip_of_windows(archive: zipfile.ZipFile) -> None:
+    entry = zipfile.ZipInfo("x")
+    entry.filename = "..\\..\\cs336-attack"
+    archive.writestr(entry, "x")
+
+
+@zipped("accident", "a zip made on Windows", PASSED)
+def _windows(archive: zipfile.ZipFile) -> None:
+    entry = zipfile.ZipInfo("x")
+    entry.filename = "hw\\adapters.py"
+    archive.writestr(entry, RIGHT)
+
+
+@made("accident", "a zip with a password", REFUSED, reason="zip")
+def _password(path: Path) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("adapters.py", RIGHT)
+    raw = bytearray(data.getvalue())
+    raw[6] |= 1
+    raw[raw.index(b"PK\x01\x02") + 8] |= 1
+    path.with_suffix(".zip").write_bytes(bytes(raw))

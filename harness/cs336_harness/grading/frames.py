@@ -7,6 +7,7 @@ plain values alone are made of what arrives, and whatever else a value is comes 
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import socket
 import struct
@@ -51,6 +52,11 @@ class BrokenFrame(Exception):
 
 class Other:
     """Stands for a value that does not cross the pipe: ``type(value).__name__`` is the name of its type."""
+
+
+@functools.lru_cache(maxsize=256)
+def _other(name: str) -> type[Other]:
+    return type(clean(name, 60) or "object", (Other,), {})
 
 
 def send(connection: socket.socket, message: Mapping[str, Any]) -> None:
@@ -172,7 +178,7 @@ def _unpacked(value: Any, tensors: Mapping[str, Tensor], depth: int) -> Any:
             if kind == "dtype":
                 return DTYPES.get(inner, inner)
             if kind == "other":
-                return type(clean(inner, 60) or "object", (Other,), {})()
+                return _other(inner)()
     raise BrokenFrame("an answer holds what no frame holds")
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import os
 import re
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cs336_harness.subject.failures import CannotJudgeError
@@ -25,6 +26,12 @@ LARGEST = 20 << 20
 
 DEEPEST = 20
 LEFT_OUT = {*NOT_SEARCHED, "__MACOSX", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"}
+MOST_LISTED = 10 * MOST_FILES
+"""Entries of an archive, with those that are left out."""
+
+ZIP_ENTRY = b"PK\x01\x02"
+"""What the description of each file in an archive begins with."""
+
 KINDS = (".zip", ".py")
 
 
@@ -74,16 +81,19 @@ class _Budget:
     """What may still be taken in."""
 
     def __init__(self) -> None:
-        self.files, self.bytes = 0, 0
+        self.entries, self.bytes = 0, 0
         self.digest = hashlib.sha256()
 
+    def meet(self) -> None:
+        """One more file or folder, whether it is taken or not."""
+        self.entries += 1
+        if self.entries > MOST_FILES:
+            raise Refused(f"it holds more than {MOST_FILES} files")
+
     def take(self, name: str, data: bytes) -> None:
-        self.files += 1
         self.bytes += len(data)
         self.digest.update(f"{len(name)} {name} {len(data)}\n".encode("utf-8", "surrogateescape"))
         self.digest.update(data)
-        if self.files > MOST_FILES:
-            raise Refused(f"it holds more than {MOST_FILES} files")
         if self.bytes > MOST_BYTES:
             raise Refused(f"it holds more than {MOST_BYTES >> 20} MB")
 
@@ -125,32 +135,43 @@ def _copy(folder: Path, into: Path, prefix: str, budget: _Budget, depth: int) ->
         raise Refused(f"its folders are more than {DEEPEST} deep")
     into.mkdir(exist_ok=True)
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        with os.scandir(folder) as found:
+            entries = sorted(_met(found, budget), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
         name = f"{prefix}{entry.name}"
         if entry.is_dir(follow_symlinks=False):
-            if entry.name not in LEFT_OUT:
-                _copy(Path(entry.path), into / entry.name, f"{name}/", budget, depth + 1)
+            _copy(Path(entry.path), into / entry.name, f"{name}/", budget, depth + 1)
         elif entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size <= LARGEST:
             data = read_plain(Path(entry.path))
             budget.take(name, data)
             (into / entry.name).write_bytes(data)
 
 
+def _met(entries: Iterable[os.DirEntry[str]], budget: _Budget) -> Iterator[os.DirEntry[str]]:
+    """Entries that a copy can be asked for; those that are left out cost nothing and do not count."""
+    for entry in entries:
+        if entry.name not in LEFT_OUT or not entry.is_dir(follow_symlinks=False):
+            budget.meet()
+            yield entry
+
+
 def _unpack(path: Path, into: Path, budget: _Budget) -> None:
-    read_plain(path, MOST_BYTES)
+    packed = read_plain(path, MOST_BYTES)
+    if packed.count(ZIP_ENTRY) > MOST_LISTED:  # asked before an object is made of each
+        raise Refused(f"it holds more than {MOST_LISTED} files")
     try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist()[: MOST_FILES + 1]:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            for entry in archive.infolist():
                 parts = _safe_parts(entry)
                 if parts is None:
                     continue
-                with archive.open(entry) as file:
-                    data = file.read(LARGEST + 1)
-                if len(data) > LARGEST:
+                budget.meet()
+                if entry.file_size > LARGEST:  # no more than it says is ever unpacked of it
                     continue
+                with archive.open(entry) as file:
+                    data = file.read()
                 budget.take("/".join(parts), data)
                 target = into.joinpath(*parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -163,9 +184,9 @@ def _unpack(path: Path, into: Path, budget: _Budget) -> None:
 
 def _safe_parts(entry: zipfile.ZipInfo) -> list[str] | None:
     """The path of an entry below the folder that it is unpacked to; None for what is left out."""
-    name = entry.filename
+    name = entry.filename.replace("\\", "/")  # as some programs on Windows write it
     parts = [part for part in name.split("/") if part not in ("", ".")]
-    if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or len(parts) > DEEPEST:
+    if name.startswith("/") or "\0" in name or ".." in parts or len(parts) > DEEPEST:
         raise Refused(f"its zip holds a path that leaves it: {clean(name, 80)}")
     if any(len(part.encode("utf-8", "surrogateescape")) > 200 for part in parts):
         raise Refused("its zip holds a name that is too long")

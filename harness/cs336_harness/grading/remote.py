@@ -412,14 +412,20 @@ class RemoteModel(BuiltModel):
     @explained_by("configuration.model_builds")
     def logits_in_pieces(self, token_ids: Tensor, sizes: Sequence[int], grad: bool = False) -> list[Tensor]:
         """Looked at here again, each piece."""
-        answer = self._ask("logits_in_pieces", token_ids, list(sizes), grad, ids=token_ids, what=IN_PIECES)
+        answer = self._in_pieces("logits_in_pieces", token_ids, list(sizes), grad)
         return self._checked_pieces(token_ids, sizes, answer)
 
     def pieces_after_call(self, token_ids: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         """What it says that its list of pieces holds now."""
-        answer = self._ask("pieces_after_call", token_ids, list(sizes), ids=token_ids, what=IN_PIECES)
+        answer = self._in_pieces("pieces_after_call", token_ids, list(sizes))
         if not isinstance(answer, list) or not all(isinstance(piece, Tensor) for piece in answer):
             self._broken("pieces_after_call")
+        return answer
+
+    def _in_pieces(self, operation: str, token_ids: Tensor, *arguments: Any) -> Any:
+        self.subject.note_answer(IN_PIECES, False)
+        answer = self._ask(operation, token_ids, *arguments, ids=token_ids, what=IN_PIECES)
+        self.subject.note_answer(IN_PIECES, answer is not None)
         return answer
 
     def state_names(self) -> list[str]:
@@ -526,7 +532,8 @@ def _(subject: RemoteSubject, shape: DecoderShape, device: str | None) -> BuiltM
     evidence = Evidence(entry_point=ASSEMBLY[0], arguments=shape.model_arguments())
     subject.note_answer(ASSEMBLY[0], False)
     answer = subject.answer("build", evidence, what=ASSEMBLY[0], request=request)
-    subject.note_answer(ASSEMBLY[0], True)
+    for entry_point in ASSEMBLY:
+        subject.note_answer(entry_point, True)
     if type(answer) is not int:
         subject.wire.lose("it builds with what is no answer")
     return RemoteModel(subject, shape, answer)
