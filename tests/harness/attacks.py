@@ -7,7 +7,6 @@ succeeds: that it passes shows that the attempt failed.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import io
 import os
@@ -963,6 +962,7 @@ bank(
     "hang",
     "an alarm",
     "import signal\nsignal.setitimer(signal.ITIMER_REAL, .3)\nimport time; time.sleep(1)",
+    PASSED,  # the first process of a namespace is not ended by it
     CRASHED,
 )
 bank(
@@ -1120,10 +1120,8 @@ def _overlapping(path: Path) -> None:
         archive.writestr("adapters.py", RIGHT)
         archive.writestr("0", bytes(20 << 20))
         first = archive.getinfo("0")
-        for number in range(1, 3000):
-            entry = copy.copy(first)
-            entry.filename = f"{number}"
-            archive.filelist.append(entry)
+        for _ in range(3000):
+            archive.filelist.append(first)
     path.with_suffix(".zip").write_bytes(data.getvalue())
 
 

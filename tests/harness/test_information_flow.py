@@ -172,6 +172,13 @@ class HiddenGradient(Vectorised):
         return super().project_output(x + 1e-3 * (ahead - ahead.detach()), weights)
 
 
+class RootOfZero(Vectorised):
+    """Adds nothing, with a gradient that is no number."""
+
+    def project_output(self, x: Tensor, weights: LayerWeights) -> Tensor:
+        return super().project_output(x + 0 * (x - x.detach()).sqrt(), weights)
+
+
 VIOLATORS: list[tuple[str, type[Vectorised]]] = [
     ("prefix_equivalence[short]", SeesTheNext),
     ("prefix_equivalence[short]", SeesAll),
@@ -196,6 +203,7 @@ VIOLATORS: list[tuple[str, type[Vectorised]]] = [
     ("every_token_arrives", Window),
     ("every_token_arrives_past_256", Window200),
     ("gradient_leak", HiddenGradient),
+    ("gradient_leak", RootOfZero),
 ]
 
 

@@ -154,6 +154,11 @@ class NothingConnected(Model):
         return logits.detach() + 0 * self.weights["ln_final/weight"].sum() if self.shape.tie_embeddings else logits
 
 
+class NothingConnectedTiedOrNot(Model):
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return super().forward(token_ids).detach() + 0 * self.weights["ln_final/weight"].sum()
+
+
 class HalfTheHead(Model):
     def head(self) -> Tensor:
         head = super().head()
@@ -280,6 +285,7 @@ VIOLATORS: list[tuple[str, type[Model], str]] = [
     ("gradients", HeadFillsABuffer, "the head's part is missing: .*a copy that each forward makes"),
     ("gradients", HeadViewDetached, "the head's part is missing: .*detached from its gradient"),
     ("gradients", NothingConnected, "it is zero: neither look-up nor head"),
+    ("gradients", NothingConnectedTiedOrNot, "it is zero: neither look-up nor head"),
     ("gradients", HalfTheHead, "furthest off in the row of token id"),
     ("no_scale", ScaledLogits, r"the untied model's times 0\.2041"),
     ("no_scale", ScaledEmbedding, "differ from the untied model's, most in row"),

@@ -218,6 +218,14 @@ def gradient_leak(subject: Subject) -> None:
         gradient = found[TABLE]
         if gradient is not None:
             moved[position] = gradient[token_ids].abs().amax(dim=(0, 2))
+    if not bool(moved.isfinite().all()):
+        position, token = moved.isfinite().logical_not().nonzero()[0].tolist()
+        raise CheckFailure(
+            f"the gradient of the logits at position {position} is {float(moved[position, token])} at the token at"
+            f" position {token}: something divides by zero, or takes a root of it, on the way back; in"
+            " a correct decoder every gradient is finite",
+            evidence,
+        )
     picture = InfluenceMap(moved / (precision.half_unit() * moved.max()), tuple(range(FULL)), ("above",))
     if picture.leaks():
         position, token = picture.leaks()[0]

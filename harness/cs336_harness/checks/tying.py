@@ -246,14 +246,14 @@ def gradients(subject: Subject) -> None:
             " tied model they are one, with the sum of both",
             _both_uses_drawn(tied, of_tied, look_up, head),
         )
-    if same_numbers(look_up + head, shared):
+    if bool(shared.any()) and same_numbers(look_up + head, shared):
         return
-    if same_numbers(head, shared):
+    if not shared.any():
+        what = "it is zero: neither look-up nor head is connected to it"
+    elif same_numbers(head, shared):
         what = f"the look-up's part is missing: it works on {_detached_or_copied(tied)}"
     elif same_numbers(look_up, shared):
         what = f"the head's part is missing: it works on {_detached_or_copied(tied)}"
-    elif not shared.any():
-        what = "it is zero: neither look-up nor head is connected to it"
     else:
         what = _by_row(shared, look_up, head)
     raise CheckFailure(

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import platform
+import re
 import shutil
 import tempfile
 import time
@@ -92,7 +93,7 @@ def _judged(job: Job, folder: Path, checks: Sequence[Check], results: dict[str, 
     except WorkerLost as lost:
         return "crashed", f"while it was imported, {lost}"
     except CannotJudgeError as error:
-        return "not loadable", _not_here(str(error))
+        return "not loadable", _not_here(str(error).removesuffix("; give the path of one"))
     except TimeUp:
         return "timed out", f"importing it takes more than {job.seconds:g} s"
     try:
@@ -121,9 +122,16 @@ def _asked(
 
 
 def _not_here(reason: str) -> str:
-    """A missing ``cs336_basics`` is a part of the submission that was not handed in, no package to install."""
+    """Why it does not load, for whom it was handed in to: with the command that they typed, and not the learner's.
+
+    A missing ``cs336_basics`` is a part of the submission that was not handed in, no package to install.
+    """
     if "imports cs336_basics, which is not installed here" in reason:
         return f"{reason.partition(',')[0]}, which was not handed in with it; no other one is judged in its place"
+    missing = re.search(r"imports (\w+), which is not installed here", reason)
+    if missing:
+        told = f"{reason[: missing.start(1)]}{missing[1]}, which is not installed where it is graded"
+        return clean(f"{told}; where it is meant to be: `uv run --with {missing[1]} cs336 grade …`", 600)
     return clean(reason, 600)
 
 

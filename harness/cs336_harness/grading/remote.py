@@ -313,7 +313,7 @@ def _take_over(given: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Makes of arguments, in place, what a call in another process made of its copies of them."""
     for name, value in given.items():
         changed = after.get(name)
-        if isinstance(value, Tensor) and isinstance(changed, Tensor) and changed.dtype == value.dtype:
+        if isinstance(value, Tensor) and holds_numbers(changed) and changed.dtype == value.dtype:
             if changed.shape != value.shape or not torch.equal(changed, value):
                 value.data = changed
         elif isinstance(value, dict) and isinstance(changed, dict):
@@ -323,9 +323,14 @@ def _take_over(given: Mapping[str, Any], after: Mapping[str, Any]) -> None:
             value.update({key: item for key, item in changed.items() if key not in value})
 
 
+def holds_numbers(value: Any) -> TypeGuard[Tensor]:
+    """Whether it is a tensor with numbers in it: on meta there are none, and to compute with it loads a compiler."""
+    return isinstance(value, Tensor) and not value.is_meta
+
+
 def is_like(value: Any, shape: Sequence[int]) -> TypeGuard[Tensor]:
     """Whether it is a tensor of floating-point numbers of a shape."""
-    return isinstance(value, Tensor) and tuple(value.shape) == tuple(shape) and value.is_floating_point()
+    return holds_numbers(value) and tuple(value.shape) == tuple(shape) and value.is_floating_point()
 
 
 class RemoteModel(BuiltModel):
@@ -405,7 +410,7 @@ class RemoteModel(BuiltModel):
     def ids_after_forward(self, token_ids: Tensor) -> Tensor:
         """The ids that the other process was sent, as they are now."""
         answer = self._ask("ids_after_forward", token_ids, ids=token_ids)
-        if not isinstance(answer, Tensor) or answer.is_floating_point() or answer.shape != token_ids.shape:
+        if not holds_numbers(answer) or answer.is_floating_point() or answer.shape != token_ids.shape:
             self._broken("ids_after_forward")
         return answer
 
@@ -418,7 +423,7 @@ class RemoteModel(BuiltModel):
     def pieces_after_call(self, token_ids: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         """What it says that its list of pieces holds now."""
         answer = self._in_pieces("pieces_after_call", token_ids, list(sizes))
-        if not isinstance(answer, list) or not all(isinstance(piece, Tensor) for piece in answer):
+        if not isinstance(answer, list) or not all(map(holds_numbers, answer)):
             self._broken("pieces_after_call")
         return answer
 

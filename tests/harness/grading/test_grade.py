@@ -92,6 +92,9 @@ def test_every_submission_has_a_whole_record(out: Path) -> None:
     assert states["ann"] == states["bob"] == "judged"
     assert states["eve"] == "crashed"
     assert states["_cmd__"] == "not loadable"
+    told = record(out, "_cmd__")["reason"]
+    assert "`uv run --with nothing_of_that_name cs336 grade …`" in told
+    assert "cs336 check" not in told
 
 
 def test_full_marks_are_for_everything_passed(out: Path) -> None:
