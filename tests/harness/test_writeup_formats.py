@@ -20,6 +20,7 @@ from cs336_harness.writeup.formulas import values_of
 from cs336_harness.writeup.numbers import find_numbers
 from cs336_harness.writeup.plain import plain
 from cs336_harness.writeup.questions import judge_files, judge_text
+from cs336_harness.writeup.summary import findings_by_cause, judgement_json
 
 XL = HANDOUTS["2026"]
 
@@ -212,8 +213,6 @@ def test_a_share_and_what_is_said_to_be_about_may_be_cut_off(sentence: str, wron
 
 
 def test_one_cause_is_one_finding():
-    from cs336_harness.writeup.summary import findings_by_cause
-
     other = XL.replace(d_ff=6400)
     text = answer(other).replace("| d_ff | 6,400 |", "| d_ff | 4,288 |")
     judgement = judge_text(text, handout=2026)
@@ -247,6 +246,32 @@ def test_a_notebook_names_its_cells(tmp_path: Path):
     judgement = judge_files([path])
     places = [judgement.source.place(finding.line) for finding in judgement.findings if finding.verdict == "wrong"]
     assert places == ["cell 1, line 3", "cell 2, output line 1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '{"cells": [{"cell_type": "markdown", "source": ["# x"',
+            r"no notebook \(Expecting .*, line 1\); save it again",
+        ),
+        ('{"cells": 3}', "it has no list of cells"),
+        ('{"nbformat": 4}', "it has no list of cells"),
+    ],
+)
+def test_a_broken_notebook_is_refused_in_one_line(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "answer.ipynb"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as refused:
+        judge_files([path])
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_program_is_told_the_line_of_the_file_whatever_its_format(tmp_path: Path):
+    path = tmp_path / "answer.tex"
+    path.write_text("\\section{(a)}\n\\begin{itemize}\n\\item $1{,}640{,}452{,}801$ parameters\n\\end{itemize}\n")
+    (number,) = judgement_json(judge_files([path]), path.name)["numbers"]
+    assert (number["line"], number["text"]) == (3, "1,640,452,801 parameters")
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written import HANDOUTS, LABELS, Sizes, answer, configuration, verdict, wrong_numbers
 
+from cs336_harness.cost.ledger import RATIO
+from cs336_harness.cost.quantities import COMPONENT_GROUPS
 from cs336_harness.shapes import DecoderShape
+from cs336_harness.writeup import words
 from cs336_harness.writeup.lexicon import readings_of_label
 from cs336_harness.writeup.numbers import find_numbers
 from cs336_harness.writeup.plain import plain
@@ -330,3 +334,20 @@ def test_marks_that_are_closed_are_read(raw: str, text: str):
 def test_labels_are_read_in_the_words_that_people_use(label: str, components: set[str]):
     readings = readings_of_label(plain(label).text)
     assert (set(readings[0]) if readings else set()) == components
+
+
+def test_every_list_of_words_is_read_and_names_what_there_is():
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(words.__file__).parent.glob("*.py"))
+    for name, listed in words.table()["signs"].items():
+        assert words.phrases(listed)
+        assert f'"{name}"' in code or name.startswith("topic_") or name == RATIO, name
+    for entry in words.table()["components"]:
+        assert words.phrases(entry["names"])
+        assert set(entry["means"]) <= set(COMPONENT_GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("an unassuming total", False), ("we assumed it", True), ("假设参数", True)]
+)
+def test_a_word_is_found_whole_in_either_script(text: str, said: bool):
+    assert words.says("aside", text) is said

@@ -208,7 +208,7 @@ def _written(text: str, match: re.Match[str]) -> Written | None:
     # "1.64 B parameters / 6.56 GB" gives two answers
     two = unit.dimension is not None and (re.match(r"\s+/\s", rest) or re.search(r"[A-Za-z]\s+/\s+$", before))
     return Written(
-        text[match.start() : end].strip(),
+        " ".join(text[match.start() : end].split()),
         mantissa,
         step,
         unit.dimension,

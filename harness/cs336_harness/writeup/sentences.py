@@ -47,7 +47,7 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
         return
     label = readings_of_label(passage.label)
     mentions = find_mentions(words)
-    scopes = scopes_of(words) or scopes_of(passage.heading.rpartition(" / ")[2])
+    scopes_of_heading = scopes_of(passage.heading.rpartition(" / ")[2])
     aside = is_aside(words) or says("another_question", passage.heading)
     # A number alone, as code prints it, answers the question that it stands under, and no other.
     alone = not passage.part and not re.search(r"[^\W\d_]", _without(words, numbers))
@@ -59,6 +59,7 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
         formula = _formula_before(text, number)
         clause = re.sub(r"\([^()]*\)", " ", _without(words, numbers)[start:end])
         models, lengths = _of_clause(passage, number, start)
+        scopes = scopes_of(_without_their_layers(words, number, numbers)) or scopes_of_heading
         yield Claim(
             number,
             passage.line_of(number.start),
@@ -95,6 +96,15 @@ def _without(words: str, numbers: Sequence[Written]) -> str:
     """A sentence with some of its numbers blank."""
     for number in numbers:
         words = words[: number.start] + " " * (number.end - number.start) + words[number.end :]
+    return words
+
+
+def _without_their_layers(words: str, number: Written, numbers: Sequence[Written]) -> str:
+    """A sentence without the "per block" that stands right behind another number: it speaks of that one."""
+    for per_layer in any_of("per_layer").finditer(words):
+        before = [other for other in numbers if other.end <= per_layer.start()]
+        if any(other is not number and not words[other.end : per_layer.start()].strip() for other in before):
+            words = words[: per_layer.start()] + " " * len(per_layer.group(0)) + words[per_layer.end() :]
     return words
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +29,10 @@ class Source:
     def place(self, line: int) -> str:
         """Where a line of the text stands, for a person."""
         return self.places[line - 1] if 0 < line <= len(self.places) else f"line {line}"
+
+    def number(self, line: int) -> int:
+        """Where a line of the text stands, for a program: the line of the file, of the cell or the page."""
+        return int(re.findall(r"\d+", f"{line} {self.place(line)}")[-1])
 
 
 def source_of_text(text: str) -> Source:
@@ -110,8 +116,11 @@ def _notebook(path: Path, text: str) -> Lines:
     try:
         cells = json.loads(text)["cells"]
         yield from _cells(cells)
-    except (json.JSONDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no notebook: {str(error).splitlines()[0] if str(error) else error!r}") from error
+    except json.JSONDecodeError as error:
+        what = f"{error.msg}, line {error.lineno}"
+        raise ValueError(f"{path} is no notebook ({what}); save it again from Jupyter") from error
+    except (RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no notebook: it has no list of cells; save it again from Jupyter") from error
 
 
 def _cells(cells: list[dict]) -> Lines:
@@ -157,6 +166,7 @@ def _pdf(path: Path, content: bytes) -> Lines:
         ) from None
     import io
 
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of every fault of a file that it can read
     try:
         pages = [page.extract_text() for page in pypdf.PdfReader(io.BytesIO(content)).pages]
     except Exception as error:

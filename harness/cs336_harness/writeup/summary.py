@@ -140,16 +140,22 @@ def judgement_json(judgement: Judgement, name: str) -> dict[str, Any]:
             "notices": list(configuration.notices),
         },
         "questions": [
-            {"id": question, **{key: getattr(answer, key) for key in ("title", "verdict", "message", "lines")}}
+            {
+                "id": question,
+                "title": answer.title,
+                "verdict": answer.verdict,
+                "message": answer.message,
+                "lines": list(dict.fromkeys(map(source.number, answer.lines))),
+            }
             for question, answer in judgement.answers.items()
         ],
         "causes": [
-            {"hints": list(findings[0].hints), "lines": sorted({finding.line for finding in findings})}
+            {"hints": list(findings[0].hints), "lines": sorted({source.number(finding.line) for finding in findings})}
             for findings in findings_by_cause(judgement)
         ],
         "numbers": [
             {
-                "line": finding.line,
+                "line": source.number(finding.line),
                 "place": source.place(finding.line),
                 "text": finding.claim.number.text,
                 "verdict": finding.verdict,
