@@ -140,7 +140,7 @@ def main() -> None:
         watch = Watch(root, *options)
         try:
             watch.wait_for(END)
-            time.sleep(15)  # while it is idle, the watch works for ten seconds at what results are compared with
+            time.sleep(20)  # while it is idle, the watch works for fifteen seconds at what results are compared with
             for task, mistake, name, right, wrong, check in EDITS:
                 if given.tasks and task not in given.tasks:
                     continue
