@@ -23,9 +23,6 @@ import time
 import tomllib
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 HOME = Path(__file__).resolve().parent.parent
 FAULT = ("cs336_basics/layers.py", " * self.weight).to(", ").to(")
 FAILS = "components.rmsnorm"
@@ -246,22 +243,22 @@ def locked(package: str) -> str:
 
 
 def main() -> int:
-    """Tries the ways and prints one row for each; the exit status."""
+    """Tries the ways and prints a table in Markdown, a row for each; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="only these")
     parser.add_argument("--torch", metavar="VERSION", default=locked("torch"), help="the PyTorch to install")
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     options = parser.parse_args()
     torch = f"torch=={options.torch}"
-    table = Table("way", "cold, s", "warm, s", "import torch ×", "verdicts")
+    table = ["| way | cold, s | warm, s | warm, over `import torch` | verdicts |", "|---|---|---|---|---|"]
     rows = {}
     with tempfile.TemporaryDirectory(prefix="cs336-wheel-") as folder:
         wheel = build_wheel(Path(folder))
         for name in options.ways:
             rows[name] = try_way(WAYS[name], wheel, torch)
-            table.add_row(str(WAYS[name].__doc__), *rows[name])
+            table.append(f"| {WAYS[name].__doc__} | {' | '.join(rows[name])} |")
             print(f"{name}: {', '.join(rows[name])}", file=sys.stderr, flush=True)
-    Console().print(table)
+    print("\n".join(table))
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     return 0 if all(row[-1] == "both verdicts right" for row in rows.values()) else 1
