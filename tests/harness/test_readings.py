@@ -97,6 +97,21 @@ READ = {
         "head 0's keys are made with rows 0 to 19 of q_proj, must be made with rows 0 to 19 of k_proj;"
         " of the heads 0 to 2, 1 and 2 are right",
     ),
+    "The scores of each head multiplied by its number plus one": (
+        "attention",
+        "in head 1, scores are multiplied by 0.447, must be by 0.224 = 1 / sqrt(20)",
+    ),
+    "Keys brought to length one": ("attention", "keys twice as large leave the scores as they are, must double them"),
+    "The root of the gain in its place": ("norm", "a gain g acts as sqrt(g), must act as g"),
+    "The token ids sorted in the model": ("post-processing", "the positions are sorted by token id"),
+    "Each position's logits one position late, the first ones twice": (
+        "post-processing",
+        "each position has those of the position before",
+    ),
+    "The head reads the final norm's input too": (
+        "final norm",
+        "the head reads ln_final(x) + x, must read ln_final(x)",
+    ),
     "Each head attends to the values of the next one": (
         "heads",
         "head 0's values are made with rows 20 to 39 of v_proj, must be made with rows 0 to 19 of v_proj",

@@ -393,6 +393,38 @@ class KeysOfOneHead(Variation):
         return (q, torch.cat([q[..., :1, :, :], k[..., 1:, :, :]], -3), v) if q.shape == k.shape else (q, k, v)
 
 
+@unlisted(Place.HEADS, Place.ATTENTION)
+class ScaleByHead(Variation):
+    """The scores of each head multiplied by its number plus one."""
+
+    def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return q * torch.arange(1, q.shape[-3] + 1)[:, None, None], k, v
+
+
+@unlisted(Place.ATTENTION)
+class UnitKeys(Variation):
+    """Keys brought to length one."""
+
+    def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return q, torch.nn.functional.normalize(k, dim=-1), v
+
+
+@unlisted(Place.NORM)
+class RootOfTheGain(Variation):
+    """The root of the gain in its place."""
+
+    def rmsnorm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return super().rmsnorm(x, gain.abs().sqrt() * gain.sign(), eps)
+
+
+@unlisted(Place.INFORMATION_FLOW, Place.POST_PROCESSING, Place.POSITIONS)
+class Sorted(Variation):
+    """The token ids sorted in the model."""
+
+    def transformer_lm(self, shape: DecoderShape, weights: Mapping[str, Tensor], token_ids: Tensor) -> Tensor:
+        return super().transformer_lm(shape, weights, token_ids.sort(-1).values)
+
+
 @unlisted(Place.HEADS)
 class ValuesOfTheNext(Variation):
     """Each head attends to the values of the next one."""
@@ -562,6 +594,27 @@ class MeanOverTime(OtherModel):
 
     def after(self, logits: Tensor) -> Tensor:
         return logits - 1e-2 * logits.mean(1, keepdim=True)
+
+
+@unlisted(Place.POST_PROCESSING, Place.NORM)
+class OneLate(OtherModel):
+    """Each position's logits one position late, the first ones twice."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return torch.cat([logits[:, :1], logits[:, :-1]], 1)
+
+
+@unlisted(Place.FINAL_NORM)
+class StreamBesideItsNorm(OtherModel):
+    """The head reads the final norm's input too."""
+
+    def transformer_lm(self, shape: DecoderShape, weights: Mapping[str, Tensor], token_ids: Tensor) -> Tensor:
+        return Both().transformer_lm(shape, weights, token_ids)
+
+
+class Both(Variation):
+    def final_norm(self, x: Tensor, gain: Tensor) -> Tensor:
+        return super().final_norm(x, gain) + x
 
 
 @unlisted(Place.POST_PROCESSING)

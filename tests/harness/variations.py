@@ -151,6 +151,9 @@ class Variation:
         normed = self.rmsnorm(x, weights["ln2.weight"], NORM_EPS)
         return x + self.swiglu(normed, *(weights[f"ffn.w{i}.weight"] for i in (1, 2, 3)))
 
+    def final_norm(self, x: Tensor, gain: Tensor) -> Tensor:
+        return self.rmsnorm(x, gain, NORM_EPS)
+
     def behind_the_layers(self, outputs: list[Tensor]) -> Tensor:
         return outputs[-1]
 
@@ -164,7 +167,7 @@ class Variation:
             own = {name: weights[f"layers.{layer}.{name}"] for name in shape.layer_weight_shapes()}
             x = self.block(x, own, (shape.num_heads, shape.num_kv_heads), shape.rope_theta)
             outputs.append(x)
-        x = self.rmsnorm(self.behind_the_layers(outputs), weights["ln_final.weight"], NORM_EPS)
+        x = self.final_norm(self.behind_the_layers(outputs), weights["ln_final.weight"])
         return self.linear(x, weights["token_embeddings.weight" if shape.tie_embeddings else "lm_head.weight"])
 
 

@@ -268,7 +268,7 @@ def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Di
             figures=measured(probe.subject, name, str(located.place)),
         )
     numbers = failure.evidence.error_in_noise is not None or failure.evidence.influence is not None
-    if located is None or (not numbers and (read is None or read.text in probe.told)):
+    if located is None or (not numbers and (read is None or read.text in probe.told or probe.named)):
         return None
     if read is not None and not located.certainly_flow(read.place):
         return Diagnosis(
@@ -277,7 +277,7 @@ def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Di
             told_before=None if read.vague else probe.first_told(read, check.id),
             reading=read.text,
             table=list(read.table),
-            evidence=located.evidence,
+            evidence=located.evidence if read.vague else located.evidence[:1],  # what was read says more than answers
             reproducer=reproducer(probe, name),
             figures=measured(probe.subject, name, str(read.place)),
         )

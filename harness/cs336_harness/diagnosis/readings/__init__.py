@@ -22,13 +22,18 @@ from cs336_harness.diagnosis.readings.layers import (
 from cs336_harness.diagnosis.readings.projections import read_added_input, read_projections
 from cs336_harness.diagnosis.readings.reading import Reader, Reading
 from cs336_harness.diagnosis.readings.rotary import read_rotary
-from cs336_harness.diagnosis.readings.self_attention import read_heads, read_kv_heads, read_relative_angles
+from cs336_harness.diagnosis.readings.self_attention import (
+    read_heads,
+    read_kv_heads,
+    read_relative_angles,
+    read_score_degrees,
+)
 from cs336_harness.diagnosis.readings.wiring import read_wiring
 from cs336_harness.subject.calling import Subject
 
 __all__ = ["Reading", "reading_of"]
 
-ATTENTION = (read_heads, read_projections, read_relative_angles)
+ATTENTION = (read_heads, read_projections, read_score_degrees, read_relative_angles)
 MODEL = (read_ends, read_layer_order, read_wiring, read_branches, *ATTENTION, read_layer_shares)
 READERS: dict[str, tuple[Reader, ...]] = {
     "gradients": (read_gradients,),
@@ -43,7 +48,7 @@ READERS: dict[str, tuple[Reader, ...]] = {
     **{
         name: tuple(functools.partial(reader, name=name) for reader in readers)
         for name, readers in {
-            "run_multihead_self_attention": (read_added_input, read_heads, read_projections),
+            "run_multihead_self_attention": (read_added_input, read_heads, read_projections, read_score_degrees),
             "run_multihead_self_attention_with_rope": (read_added_input, *ATTENTION),
             "run_transformer_block": (read_wiring, read_branches, *ATTENTION),
             "run_transformer_lm": MODEL,

@@ -287,4 +287,9 @@ def _gain(subject: Subject, given: Tensor) -> Reading | None:
     lines = table("gain", [number(float(gain)) for gain in gains[:6]], gains[:6].tolist(), acts.tolist())
     if not differ(acts, torch.ones_like(acts)):
         return Reading("the gain has no effect", Place.NORM, lines)
-    return Reading(f"a gain of 0.5 acts as {number(float(acts[1]))}", Place.NORM, lines)
+    g = gains[:6].to(torch.float64)
+    curves = {"g²": g * g, "sqrt(g)": g.abs().sqrt() * g.sign(), "|g|": g.abs(), "exp(g)": g.exp(), "1 / g": 1 / g}
+    curves |= {"sigmoid(g)": g.sigmoid(), "softplus(g)": torch.nn.functional.softplus(g), "tanh(g)": g.tanh()}
+    name = next((name for name, curve in curves.items() if not differ(acts, curve)), None)
+    what = f"a gain g acts as {name}, must act as g" if name else f"a gain of 0.5 acts as {number(float(acts[1]))}"
+    return Reading(what, Place.NORM, lines)

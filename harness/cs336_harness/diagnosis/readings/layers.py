@@ -291,9 +291,11 @@ def read_ends(subject: Subject, name: str) -> Reading | None:
         return logits_of(who, name, shape, given, ids)
 
     read, right = logits(subject), logits(reference())
-    if read is None or right is None or not differ(read, right):
-        return None
-    found = _logits(read, right) or _head(logits, subject) or _final_norm(subject, name) or _embedding(subject, name)
+    moved = _places(subject, name)
+    if moved is not None or read is None or right is None or not differ(read, right):
+        return moved
+    found = _logits(read, right) or _end(read) or _head(logits, subject)
+    found = found or _final_norm(subject, name) or _embedding(subject, name)
     return found or UNREADABLE
 
 
@@ -377,6 +379,68 @@ def _by_token(read: Tensor, right: Tensor) -> Reading | None:
     cause = ": that is 1 / the length of the token's row of lm_head.weight" * (not differ(times, lengths))
     text = f"the logit of token 0 is {number(float(times[0]))} times what it must be, that of token 1"
     return Reading(f"{text} {number(float(times[1]))} times, and so on{cause}", Place.HEAD)
+
+
+PLACES: dict[str, Callable[[list[int]], list[int]]] = {
+    "each position has those of the position before": lambda ids: [max(t - 1, 0) for t in range(len(ids))],
+    "each position has those of the position before, the first those of the last": lambda ids: [
+        t - 1 if t else len(ids) - 1 for t in range(len(ids))
+    ],
+    "each position has those of the next": lambda ids: [min(t + 1, len(ids) - 1) for t in range(len(ids))],
+    "each position has those of the next, the last those of the first": lambda ids: [
+        (t + 1) % len(ids) for t in range(len(ids))
+    ],
+    "the positions are reversed": lambda ids: list(range(len(ids)))[::-1],
+    "the positions are sorted by token id": lambda ids: sorted(range(len(ids)), key=ids.__getitem__),
+    "every position has those of the last": lambda ids: [len(ids) - 1] * len(ids),
+    "every position has those of the first": lambda ids: [0] * len(ids),
+}
+"""Whose logits may stand at each position, by the token ids."""
+
+
+def _places(subject: Subject, name: str) -> Reading | None:
+    """Whether a position has another one's logits; no two tokens are alike, and the sublayers add nothing."""
+    ids = [7, 2, 19, 0, 11, 5]
+    weights = {"layers.0." + key: weight for key, weight in layer_weights(SHAPE).items()}
+    ends = ("token_embeddings.weight", "ln_final.weight", "lm_head.weight")
+    weights |= {key: weight for key, weight in make_weights(SHAPE, 23).items() if key in ends}
+    given = torch.tensor([ids, ids])
+    read, right = (logits_of(who, name, SHAPE, weights, given) for who in (subject, reference()))
+    if read is None or right is None:
+        return None
+    apart = torch.cdist(read[0], right[0])
+    nearest = apart.argmin(1).tolist()
+    if nearest == list(range(len(ids))) or differ(read[0], right[0, nearest]):
+        return None
+    rule = next((rule for rule, of in PLACES.items() if of(ids) == nearest), None)
+    text = f"of the logits, position {next(t for t, s in enumerate(nearest) if s != t)} has those that belong to"
+    text += f" position {next(s for t, s in enumerate(nearest) if s != t)}" + (f": {rule}" if rule else "")
+    lines = table("position", range(len(ids)), range(len(ids)), nearest)
+    return Reading(text, Place.POST_PROCESSING, lines)
+
+
+def _end(read: Tensor) -> Reading | None:
+    """What the head reads where the sublayers add nothing, x being the embedding: logits (B, T, V)."""
+    weights = {name: weight.to(torch.float64) for name, weight in make_weights(SHAPE, 23).items()}
+    x = 50 * weights["token_embeddings.weight"][: read.shape[1]]
+    gain, head = weights["ln_final.weight"], weights["lm_head.weight"]
+
+    def ln_final(stream: Tensor) -> Tensor:
+        return stream / (stream.square().mean(-1, keepdim=True) + 1e-5).sqrt() * gain
+
+    forms = {
+        "x": x,
+        "ln_final(x) + x": ln_final(x) + x,
+        "ln_final(ln_final(x))": ln_final(ln_final(x)),
+        "ln_final(x) + ln_final(x)": 2 * ln_final(x),
+        "ln_final(ln_final(x) + x)": ln_final(ln_final(x) + x),
+        "ln_final(x) - x": ln_final(x) - x,
+    }
+    for form, stream in forms.items():
+        if not differ(read, (stream @ head.T).expand_as(read)):
+            text = f"where x is what the last layer leaves, the head reads {form}, must read ln_final(x)"
+            return Reading(text, Place.FINAL_NORM)
+    return None
 
 
 def _head(logits: Callable[..., Tensor | None], subject: Subject) -> Reading | None:

@@ -9,6 +9,7 @@ Shapes: T positions, H heads, d channels of a head, D = H d; weights of attentio
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ from cs336_harness.diagnosis.readings.reading import (
     number,
     radians,
     reference,
+    span,
     table,
 )
 from cs336_harness.reference.weights import normal
@@ -225,7 +227,8 @@ def read_heads(subject: Subject, name: str) -> Reading | None:
     if found is not None:
         return found
     scores = right.clamp_min(1e-30).log()
-    for head in range(SHAPE.num_heads):
+    wrong = [head for head in range(SHAPE.num_heads) if differ(read[head], right[head])]
+    for head in wrong:
         found = None
         if not bool(((read[head].abs() > SEEN) == causal).all()):
             seen = _visible(subject, name, q, k)
@@ -235,7 +238,42 @@ def read_heads(subject: Subject, name: str) -> Reading | None:
             found = mask_reading(read[head] * seen[head], causal, scores[head], SEEN)
         found = found or score_reading(read[head], scores[head], SHAPE.d_head**-0.5, seen=causal)
         if found is not None:
-            return found
+            others = [h for h in wrong if h != head]
+            same = all(_text_of(read[h], scores[h], causal) == found.text for h in others)
+            if len(wrong) == SHAPE.num_heads and (same or found.place is not Place.ATTENTION or found.vague):
+                return found
+            rest = [h for h in range(SHAPE.num_heads) if h not in wrong]
+            right_ones = f"; head{'s' * (len(rest) > 1)} {span(rest)} of {SHAPE.num_heads}"
+            right_ones += f" {'are' if len(rest) > 1 else 'is'} right"
+            other = "" if same or not others else f"; head {others[0]} is wrong in another way or by another number"
+            text = f"in head {head}, {found.text}{other}{right_ones if rest else ''}"
+            return dataclasses.replace(found, text=text)
+    return None
+
+
+def _text_of(read: Tensor, scores: Tensor, causal: Tensor) -> str:
+    found = score_reading(read, scores, SHAPE.d_head**-0.5, seen=causal)
+    return "" if found is None else found.text
+
+
+def read_score_degrees(subject: Subject, name: str) -> Reading | None:
+    """How scores grow with the queries and with the keys: each twice as large must double them."""
+    q, k = _random_matrices()
+    once = added_by_attention(subject, name, SHAPE, q, k, TIME)
+    causal = torch.ones(TIME, TIME, dtype=torch.bool).tril()
+    for what, other in {"queries": (2 * q, k), "keys": (q, 2 * k)}.items():
+        twice = added_by_attention(subject, name, SHAPE, *other, TIME)
+        if once is None or twice is None or not bool((once[:, causal] > 0).all() and (twice[:, causal] > 0).all()):
+            return None
+        logs, more = (each[0].clamp_min(1e-30).log().masked_fill(~causal, 0) for each in (once, twice))
+        logs, more = (each - each[:, :1] * causal for each in (logs, more))
+        times = factor(more, logs)
+        if times is not None and abs(times - 2) > 0.02:
+            if abs(times - 1) < 0.02:
+                text = f"{what} twice as large leave the scores as they are, must double them"
+                return Reading(f"{text}: the {what} are brought to one length first", Place.ATTENTION)
+            text = f"{what} twice as large make the scores {number(times)} times as large, must double them"
+            return Reading(text, Place.ATTENTION)
     return None
 
 
@@ -358,6 +396,8 @@ def read_kv_heads(subject: Subject, name: str) -> Reading | None:
     """Which key/value head each query head reads, and the one rule that fits every number of them."""
     counts = (2, 3, 1, 6)
     for what, keys in (("values", False), ("keys", True)):
+        if keys and read_score_degrees(subject, name) is not None:  # a key's length, by which it is known, is lost
+            return None
         read = {kv: _kv_heads_read(subject, KV_SHAPE.replace(num_kv_heads=kv), keys=keys) for kv in counts}
         known = {kv: heads for kv, heads in read.items() if heads is not None}
         if any(
