@@ -197,7 +197,7 @@ def influence(figure: Mapping[str, Any]) -> Chart:
         tuple(cells),
         tuple(labels),
         (),
-        (("b2", "moves, as it must"), ("still", "does not"), ("leak", "leak"), ("missing", "missing")),
+        (("b3", "moves, as it must"), ("still", "does not"), ("leak", "leak"), ("missing", "missing")),
     )
 
 
