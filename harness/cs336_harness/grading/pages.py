@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -101,6 +102,7 @@ def _class(records: Sequence[Mapping[str, Any]], rubric: Rubric) -> str:
             parts=sorted((each for each in counted.values() if each.told_at), key=lambda each: -len(each.wrong)),
             shares=SHARES,
             most=full.pop() if len(full) == 1 else None,
+            median=statistics.median(record["score"] for record in records),
         )
     )
     return page.document(content, title=f"{len(records)} submissions", icon=page.icon("▦"))
