@@ -205,7 +205,7 @@ def check(
     if html is not None and lost[-1] is None:
         console.print(f"wrote {html}", markup=False, highlight=False)
     for line in filter(None, lost):
-        Console(stderr=True).print(line, markup=False, highlight=False)
+        Console(stderr=True, soft_wrap=True).print(line, markup=False, highlight=False)
     if plots is not None:
         from cs336_harness.picture.plots import write_plots
 
