@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from test_isolation import ACCIDENTS, ENDLESS_TEXT, IMPORTS
+from test_isolation import adapters as write_adapters
 
 from cs336_harness.checks import all_checks
 from cs336_harness.defects import all_defects, subject_of
@@ -508,5 +510,30 @@ def test_a_whole_session_in_a_terminal(adapters: Path, how: str) -> None:
     assert "nothing failed" in screen.wait_for("in the last run")
     screen.press("silu\r")
     assert "(only silu)" in screen.wait_for("q: quit")
+    screen.press("q")
+    assert screen.process.wait(timeout=20) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@needs_fork
+def test_a_watch_tells_every_accident_and_goes_on(tmp_path: Path) -> None:
+    write_adapters(tmp_path, "return torch.softmax(in_features, dim)", ENDLESS_TEXT)
+    screen = Screen(tmp_path, "-k", "softmax", "--timeout", "0.5", "--no-diagnosis")
+    checks = re.search(r"(\d+) checks in", screen.wait_for("q: quit"))
+    assert checks is not None
+    outcome = re.compile(r"  (the text of what )?run_softmax (did not|ended|was killed|raised)")
+    for body, _ in ACCIDENTS:
+        write_adapters(tmp_path, body, ENDLESS_TEXT)
+        told = screen.wait_for("q: quit")
+        assert outcome.search(told), body
+        assert re.search(rf"done: .*✗ 1 .*{checks[1]} checks", told), body
+    for top, message in IMPORTS:
+        write_adapters(tmp_path, "pass", top)
+        words = message.partition("adapters.py")[2].partition(" (")[0]
+        assert words in " ".join(screen.wait_for("q: quit").split())
+    os.mkfifo(tmp_path / "layers.py")
+    write_adapters(tmp_path, "return torch.softmax(in_features, dim)")
+    assert "✗" not in screen.wait_for("done: .*") + screen.wait_for("q: quit")
     screen.press("q")
     assert screen.process.wait(timeout=20) == 0
