@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from written import HANDOUTS, answer, configuration, verdict, wrong_numbers
 
 from cs336_harness.cost.presets import preset
+from cs336_harness.cost.quantities import Case
 from cs336_harness.writeup.formulas import values_of
 from cs336_harness.writeup.numbers import find_numbers
 from cs336_harness.writeup.plain import plain
@@ -23,6 +24,7 @@ from cs336_harness.writeup.questions import judge_files, judge_text
 from cs336_harness.writeup.summary import findings_by_cause, judgement_json
 
 XL = HANDOUTS["2026"]
+CASE = Case("", XL, 1, 1024)
 
 EXACT = {
     "commas": lambda n: f"{n:,}",
@@ -73,7 +75,7 @@ def test_a_rounded_number_is_held_to_its_last_digit(number: int, digits: int, no
 @given(st.text("0123456789()+-*/^ VDLFHTB²×·xN._", max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_whatever_stands_in_a_formula_is_evaluated_or_left(form: str):
-    values_of(form, XL, 1024, 1, 1)
+    values_of(form, CASE)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_whatever_stands_in_a_formula_is_evaluated_or_left(form: str):
     ],
 )
 def test_closed_forms_are_evaluated(form: str, value: int):
-    assert value in values_of(form, XL, 1024, 1, 1640452800)
+    assert value in values_of(form, CASE)
 
 
 @pytest.mark.timeout(10)
@@ -95,7 +97,7 @@ def test_closed_forms_are_evaluated(form: str, value: int):
     "form", ["9^6^6^6^6^6", "((((9^6)^6)^6)^6)^6", "(" * 200 + "V" + ")" * 200, "V/0", "__import__"]
 )
 def test_a_form_that_is_none_costs_nothing(form: str):
-    assert all(value < 10**100 for value in values_of(form, XL, 1024, 1, 1))
+    assert all(value < 10**100 for value in values_of(form, CASE))
 
 
 def _with_derivation(text: str) -> str:

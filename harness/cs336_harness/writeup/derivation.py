@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from cs336_harness.cost.ledger import BLOCK, EVERYTHING, FLOPS, LAYER, MODEL, PARAMETERS, POSITION_PAIRS
+from cs336_harness.cost.ledger import BLOCK, FLOPS, LAYER, MODEL, PARAMETERS, POSITION_PAIRS
 from cs336_harness.cost.quantities import COMPONENT_GROUPS, Case
 from cs336_harness.writeup.books import Books, measure
 from cs336_harness.writeup.claims import LEFT_OUT, MISSING, RIGHT, WRONG
@@ -29,27 +29,19 @@ def judge_derivation(document: Document, books: Books) -> Verdict:
     A form is right when it equals a true quantity at the stated sizes and at others. One that holds the vocabulary and
     the layers claims to be a total, and is wrong when it equals none.
     """
+    passages = [block for block in document.blocks if isinstance(block, Passage)]
+    section = [passage for passage in passages if says("derivation", passage.heading)]
     if not any(says("derivation", heading) for heading in document.headings):
         return LEFT_OUT, "", ()
-    section = [block for block in document.blocks if isinstance(block, Passage) and says("derivation", block.heading)]
-    right: dict[str, int] = {}
     for passage, form in _forms(section):
-        for dimension, components in _equal(form, books):
-            right.setdefault(dimension, passage.line)
-            if components == EVERYTHING:
-                break
-        else:
-            letters = letters_of(form)
-            if {"vocab_size", "num_layers", "d_model"} <= letters and not list(_equal(form, books)):
-                what = FLOPS if "context_length" in letters else PARAMETERS
-                return (
-                    WRONG,
-                    f"{form.strip()} does not evaluate to the {what} of the model, nor to a part of them.",
-                    (passage.line,),
-                )
-    everywhere = [block for block in document.blocks if isinstance(block, Passage)]
-    for passage, form in _forms(everywhere) if section else ():
-        for dimension, _ in _equal(form, books):
+        letters = letters_of(form)
+        if {"vocab_size", "num_layers", "d_model"} <= letters and not _equal(form, books):
+            what = FLOPS if "context_length" in letters else PARAMETERS
+            message = f"{form.strip()} does not evaluate to the {what} of the model, nor to a part of them."
+            return WRONG, message, (passage.line,)
+    right: dict[str, int] = {}
+    for passage, form in (*_forms(section), *_forms(passages if section else [])):
+        for dimension in _equal(form, books):
             right.setdefault(dimension, passage.line)
     missing = [dimension for dimension in (PARAMETERS, FLOPS) if dimension not in right]
     if missing:
@@ -58,51 +50,33 @@ def judge_derivation(document: Document, books: Books) -> Verdict:
 
 
 def _forms(passages: list[Passage]) -> Iterator[tuple[Passage, str]]:
+    """What may be closed forms: the pieces of each formula, which the words of a passage leave blank, and of it all."""
     for passage in passages:
-        for stretch in (*_formula_spans(passage), passage.content.text):
-            for piece in _STEPS.split(stretch):
-                if piece and sum(character.isalpha() for character in piece) >= 2:
-                    yield passage, piece.strip(" .$`*")
+        text = passage.content.text
+        formulas = (text[match.start() : match.end()] for match in re.finditer(r" {3,}", passage.content.words))
+        for piece in (piece for stretch in (*formulas, text) for piece in _STEPS.split(stretch)):
+            if piece and sum(character.isalpha() for character in piece) >= 2:
+                yield passage, piece.strip(" .$`*")
 
 
-def _formula_spans(passage: Passage) -> Iterator[str]:
-    """What a sentence has in formulas: the characters that its words leave blank."""
-    text, words = passage.content.text, passage.content.words
-    for match in re.finditer(r" {3,}", words):
-        if stretch := text[match.start() : match.end()].strip():
-            yield stretch
-
-
-def _equal(form: str, books: Books) -> Iterator[tuple[str, frozenset[str]]]:
-    """The true quantities that a form equals, at the stated sizes and at other ones."""
-    if not (here := _values(form, books.main)):
-        return
+def _equal(form: str, books: Books) -> list[str]:
+    """What a form counts that equals true quantities at the stated sizes and at other ones: parameters, FLOPs."""
     other = Case("other", books.main.shape.replace(**_OTHER_SIZES), 1, 37)
-    there = _values(form, other)
-    for dimension, components, value, elsewhere in _true_forms(books.main, other):
-        if value in here and elsewhere in there:
-            yield dimension, components
+    here, there = values_of(form, books.main), values_of(form, other)
+    equal = (what for what, value, elsewhere in _true_forms(books.main, other) if value in here and elsewhere in there)
+    return list(dict.fromkeys(equal)) if here else []
 
 
 @functools.lru_cache(maxsize=8)
-def _true_forms(case: Case, other: Case) -> list[tuple[str, frozenset[str], Fraction, Fraction]]:
-    """Every amount that a form may be of, with its values in two cases."""
+def _true_forms(case: Case, other: Case) -> list[tuple[str, Fraction, Fraction]]:
+    """Every amount that a form may be of: what it counts, and its values in two cases."""
     asked = [
-        (components, measure(dimension, components, scope))
+        measure(dimension, components, scope)
         for dimension in (PARAMETERS, FLOPS)
         for components in COMPONENT_GROUPS.values()
         for scope in ((MODEL, LAYER) if components <= BLOCK else (MODEL,))
     ]
-    return [
-        (what.dimension, components, what.of(case.ledger), what.of(other.ledger))
-        for components, what in asked
-        if what.components
-    ]
-
-
-def _values(form: str, case: Case) -> set[Fraction]:
-    parameters = int(case.ledger.amount(PARAMETERS, EVERYTHING))
-    return values_of(form, case.shape, case.sequence_length, case.batch_size, parameters)
+    return [(what.dimension, what.of(case.ledger), what.of(other.ledger)) for what in asked if what.components]
 
 
 def judge_self_test(document: Document) -> Verdict:

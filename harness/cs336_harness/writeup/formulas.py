@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from cs336_harness.shapes import DecoderShape
+from cs336_harness.cost.ledger import EVERYTHING, PARAMETERS
+from cs336_harness.cost.quantities import Case
 from cs336_harness.writeup.words import table
 
 _MOST_CHARACTERS = 400
@@ -59,17 +60,18 @@ def parse(text: str) -> tuple[ast.expr, frozenset[str]] | None:
     return tree, names
 
 
-def values_of(text: str, shape: DecoderShape, length: int, batch_size: int, parameters: int) -> set[Fraction]:
-    """What a text evaluates to at the sizes of a shape, in every meaning of its letters; empty for no formula."""
+def values_of(text: str, case: Case) -> set[Fraction]:
+    """What a text evaluates to at the sizes of a case, in every meaning of its letters; empty for no formula."""
     parsed = parse(text)
     if parsed is None:
         return set()
     tree, names = parsed
-    given = {"context_length": length, "batch_size": batch_size, "parameters": parameters}
+    parameters = case.ledger.amount(PARAMETERS, EVERYTHING)
+    given = {"context_length": case.sequence_length, "batch_size": case.batch_size, "parameters": parameters}
     choices = [[(name, meaning) for meaning in _meanings()[name]] for name in sorted(names)]
     found: set[Fraction] = set()
     for chosen in itertools.islice(itertools.product(*choices), 64):
-        sizes = {name: Fraction(given.get(meaning) or getattr(shape, meaning)) for name, meaning in chosen}
+        sizes = {name: Fraction(given.get(meaning) or getattr(case.shape, meaning)) for name, meaning in chosen}
         try:
             found.add(_value(tree, sizes))
         except (ZeroDivisionError, OverflowError, _NotAFormulaError):

@@ -166,10 +166,8 @@ def _of_its_formula(claim: Claim, books: Books) -> Quantity | None:
     """The true quantity that the expression before a number is, where it is one and the number is not its value."""
     if not re.search(r"[A-Za-z*×·^+²³]", claim.formula):
         return None
-    case = books.main
-    parameters = int(case.ledger.amount(PARAMETERS, EVERYTHING))
-    values = sorted(values_of(claim.formula, case.shape, case.sequence_length, case.batch_size, parameters))
-    layers = case.shape.num_layers
+    values = sorted(values_of(claim.formula, books.main))
+    layers = books.main.shape.num_layers
     factors = (1, layers, Fraction(1, layers), 2, 4, Fraction(1, 2))
     if any(claim.number.matches(value * factor) for value in values for factor in factors):
         return None
