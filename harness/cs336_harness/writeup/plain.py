@@ -36,11 +36,12 @@ _LATEX = (
     (re.compile(r"[{}]|\\[a-zA-Z]+"), ""),
 )
 
+_POWER_OF_TEN = re.compile(r"(?<!\d)10\s*\*\*\s*(?=-?\d)")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀ", "0123456789+-T")
 _FULL_WIDTH = str.maketrans("（），：；＝％～＋×－／｜　", "(),:;=%~+×-/| ")
 _FULL_WIDTH_DIGITS = str.maketrans("０１２３４５６７８９．", "0123456789.")
 _HAN = r"[\u4e00-\u9fff]"
-_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_SIGNS = _FULL_WIDTH | str.maketrans("₀₁₂₃₄₅₆₇₈₉≃≅∼∗⋅✕−\u00a0\u2009\u202f", "0123456789≈≈≈*·×-   ") | {ord("ᵀ"): "^T"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,26 +58,23 @@ class Plain:
 def plain(raw: str) -> Plain:
     """The plain form of raw inline Markdown."""
     raw = _spaced(raw)
-    texts: list[str] = []
-    words: list[str] = []
+    text = words = ""
     position = 0
     for match in _FORMULA.finditer(raw):
-        for piece in (_plain_prose(raw[position : match.start()]),):
-            texts.append(piece)
-            words.append(piece)
-        inside = next(group for group in match.groups()[1:] if group is not None)
-        lead = "" if inside.lstrip().startswith(("^", "_")) else " "  # T$^2$ is one word
-        piece = f"{lead}{_plain_formula(inside).lstrip() if not lead else _plain_formula(inside)} "
-        texts.append(piece)
-        words.append(" " * len(piece) if _is_formula(piece) else piece)
+        prose = _plain_prose(raw[position : match.start()])
+        formula = _latex(next(group for group in match.groups()[1:] if group is not None))
+        # T$^2$ is one word
+        piece = f"{formula.lstrip() if formula.lstrip().startswith(('^', '_')) else ' ' + formula} "
+        text += prose + piece
+        words += prose + (" " * len(piece) if _is_formula(piece) else piece)
         position = match.end()
-    piece = _plain_prose(raw[position:])
-    return Plain("".join([*texts, piece]), "".join([*words, piece]))
+    prose = _plain_prose(raw[position:])
+    return Plain(text + prose, words + prose)
 
 
 def code(raw: str) -> Plain:
     """The plain form of a line of code, where ``**`` is a power and an underscore is part of a name."""
-    text = _characters(_spaced(re.sub(r"\b10\s*\*\*\s*(?=-?\d)", "10^", raw.replace("`", ""))))
+    text = _characters(_spaced(_POWER_OF_TEN.sub("10^", raw.replace("`", ""))))
     text = re.sub(r"(?<=\d)_(?=\d{3}(?!\d))", ",", text)
     return Plain(text, text)
 
@@ -105,19 +103,16 @@ def _is_formula(piece: str) -> bool:
 def _plain_prose(raw: str) -> str:
     raw = re.sub(r"<sup>([^<]*)</sup>", lambda match: f"^{match.group(1).strip()}", raw)
     raw = re.sub(r"<br\s*/?>", HARD_BREAK, raw)
-    raw = re.sub(r"</?[A-Za-z][^<>]*>", "", raw)
-    raw = re.sub(r"(?<!\d)10\s*\*\*\s*(?=-?\d)", "10^", raw)
+    raw = _POWER_OF_TEN.sub("10^", re.sub(r"</?[A-Za-z][^<>]*>", "", raw))
     raw = re.sub(r"!?\[([^\[\]]*)\]\([^()]*\)", r"\1", raw)
     raw = re.sub(r"\*\*|__(?=\S)|(?<=\S)__", "", raw)
     raw = re.sub(r"(?<![\w*)])\*(?=\S)|(?<=\S)\*(?![\w*(])", "", raw)
-    return _characters(_latex(raw))
-
-
-def _plain_formula(raw: str) -> str:
-    return _characters(_latex(re.sub(r"\b10\s*\*\*\s*(?=-?\d)", "10^", raw)))
+    return _latex(raw)
 
 
 def _latex(raw: str) -> str:
+    """Inline LaTeX, or a text without any, in plain characters."""
+    raw = _POWER_OF_TEN.sub("10^", raw)
     if "\\" in raw or "{" in raw:
         raw = raw.replace("{,}", ",")
         for _ in range(4):
@@ -127,15 +122,10 @@ def _latex(raw: str) -> str:
             raw = unwrapped
         for pattern, replacement in _LATEX:
             raw = pattern.sub(replacement, raw)
-    return raw
+    return _characters(raw)
 
 
 def _characters(text: str) -> str:
     text = re.sub(r"(?<=10)([⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+)", lambda match: "^" + match.group(1).translate(_SUPERSCRIPTS), text)
-    text = text.translate(_FULL_WIDTH).replace("ᵀ", "^T").translate(_SUBSCRIPTS)
-    text = re.sub(r"(?<=\d)[\u00a0\u2009\u202f_'’](?=\d{3}(?!\d))", ",", text)
-    text = text.replace("\u00a0", " ").replace("\u2009", " ").replace("\u202f", " ").replace("−", "-")
-    text = (
-        text.replace("≃", "≈").replace("≅", "≈").replace("∼", "≈").replace("∗", "*").replace("⋅", "·").replace("✕", "×")
-    )
+    text = re.sub(r"(?<=\d)[\u00a0\u2009\u202f_'’](?=\d{3}(?!\d))", ",", text).translate(_SIGNS)
     return re.sub(r"(?<=10)\^\s*\(?([+-]?\d+)\)?", r"^\1", text)
