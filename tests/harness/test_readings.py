@@ -97,6 +97,12 @@ READ = {
         "head 0's keys are made with rows 0 to 19 of q_proj, must be made with rows 0 to 19 of k_proj;"
         " of the heads 0 to 2, 1 and 2 are right",
     ),
+    "Two neighbours turned as for one position": ("positions", "the positions 0 to 5 are turned as (0, 0, 1, 1, 2, 2)"),
+    "The values of each head are the keys of the next": (
+        "heads",
+        "head 0's values are made with rows 20 to 39 of k_proj, must be made with rows 0 to 19 of v_proj",
+    ),
+    "Attention reads the stream added to its norm": ("residual", "attention reads ln1(x) + x, must read ln1(x)"),
     "The scores of each head multiplied by its number plus one": (
         "attention",
         "in head 1, scores are multiplied by 0.447, must be by 0.224 = 1 / sqrt(20)",

@@ -393,6 +393,31 @@ class KeysOfOneHead(Variation):
         return (q, torch.cat([q[..., :1, :, :], k[..., 1:, :, :]], -3), v) if q.shape == k.shape else (q, k, v)
 
 
+@unlisted(Place.POSITIONS)
+class TwoToAPosition(Variation):
+    """Two neighbours turned as for one position."""
+
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        return super().angles(positions // 2, d_head, theta)
+
+
+@unlisted(Place.ATTENTION, Place.HEADS)
+class ValuesOfOtherKeys(Variation):
+    """The values of each head are the keys of the next."""
+
+    def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return q, k, k.roll(-1, -3)
+
+
+@unlisted(Place.RESIDUAL)
+class NormBesideTheStream(OtherWiring):
+    """Attention reads the stream added to its norm."""
+
+    def wired(self, x: Tensor, norms: tuple[Step, Step], attention: Step, feed_forward: Step) -> Tensor:
+        x = x + attention(norms[0](x) + x)
+        return x + feed_forward(norms[1](x))
+
+
 @unlisted(Place.HEADS, Place.ATTENTION)
 class ScaleByHead(Variation):
     """The scores of each head multiplied by its number plus one."""

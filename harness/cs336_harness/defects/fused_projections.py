@@ -63,6 +63,18 @@ class FusedProjectionSplitAsValuesQueriesKeys(_OtherOrder):
 
 
 @defect(
+    "fused-projection-split-as-values-keys-queries",
+    Place.ATTENTION,
+    hint="In which order were the three weights stacked, and in which order are their outputs taken apart?",
+    steps=FUSED,
+)
+class FusedProjectionSplitAsValuesKeysQueries(_OtherOrder):
+    """One projection makes queries, keys and values, in this order, and is taken apart as values, keys and queries."""
+
+    names = ("values", "keys", "queries")
+
+
+@defect(
     "fused-projection-split-by-head",
     Place.HEADS,
     hint="Do the queries of all heads come first in your fused projection, or the queries, keys and values of head 0?",

@@ -261,6 +261,8 @@ def _order_of_layers(counted: list[float], ran: float, what: str) -> Reading | N
     if any(abs(count - round(count)) > 0.15 for count in (*counted, ran)) or not 0 <= ran < 3 * layers:
         return None
     absent = [layer for layer, count in enumerate(counted) if count < 0.5]
+    if len(absent) == layers:  # nothing that any of them adds arrives: no matter of the layers
+        return None
     if absent:
         used = [layer for layer in range(layers) if layer not in absent]
         text = f"of {layers} {what}s, {what} {', '.join(map(str, absent))} is never used"

@@ -5,6 +5,7 @@ Shapes: P pairs, d = 2 P channels of a head, T positions; a rotation (T, d, d) t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -149,6 +150,9 @@ def _frequencies(turned: Tensor, right: Tensor, theta: float) -> Reading | None:
     if not differ(read, must):
         return None
     each, wanted = read[1], must[1]
+    other = _other_positions(read, wanted)
+    if other is not None:
+        return other
     lines = table("pair", range(len(each)), wanted.tolist(), each.tolist())
     if not differ(each, wanted):
         late = int((read - must).abs().amax(-1).gt(ROUNDING).nonzero()[0])
@@ -160,6 +164,16 @@ def _frequencies(turned: Tensor, right: Tensor, theta: float) -> Reading | None:
     if not differ(each, -wanted):
         return Reading("every pair turns by the right angle in the opposite direction", HERE, lines)
     return Reading(_about_angles(each, wanted, theta), HERE, lines)
+
+
+def _other_positions(read: Tensor, wanted: Tensor) -> Reading | None:
+    """Each position turned as for another whole one, in every pair, and not by one factor: (T, P), (P)."""
+    taken = (read[:, -1] / wanted[-1]).round()
+    away = torch.remainder(read - taken[:, None] * wanted + math.pi, 2 * math.pi) - math.pi
+    by_one_factor = torch.equal(taken, taken[1] * torch.arange(len(taken)))
+    if by_one_factor or float(away.abs().max()) > ROUNDING:
+        return None
+    return Reading(f"the positions 0 to {len(taken) - 1} are turned as {numbers_of(taken)}", HERE)
 
 
 def _about_angles(each: Tensor, wanted: Tensor, theta: float) -> str:

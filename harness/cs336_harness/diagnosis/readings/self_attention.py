@@ -233,7 +233,7 @@ def read_heads(subject: Subject, name: str) -> Reading | None:
         if not bool(((read[head].abs() > SEEN) == causal).all()):
             seen = _visible(subject, name, q, k)
             seen_wrongly = seen is not None and not bool((seen[head] == causal).all())
-            if seen is None or not seen_wrongly:
+            if seen is None or not seen_wrongly or not bool(seen.any()):  # nothing is seen where values are lost
                 return None
             found = mask_reading(read[head] * seen[head], causal, scores[head], SEEN)
         found = found or score_reading(read[head], scores[head], SHAPE.d_head**-0.5, seen=causal)
