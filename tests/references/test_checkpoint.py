@@ -149,6 +149,8 @@ def test_a_pickle_is_never_opened(
     assert "nowhere does not exist; give the folder" in capsys.readouterr().err
     assert cs336(monkeypatch, "--huggingface", str(tmp_path / "config.json")) == 2
     assert "config.json is a file; give the folder" in capsys.readouterr().err
+    assert cs336(monkeypatch, "--huggingface", "owner/model-1.1B") == 2
+    assert "(of the Hub: `hf download owner/model-1.1B --local-dir FOLDER` first)" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert cs336(monkeypatch, "--huggingface", str(tmp_path / "empty")) == 2
     assert "holds no config.json" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,10 @@ def open_folder(path: Path) -> Folder:
     file = path / "config.json"
     if not file.is_file():
         found = "holds no config.json" if path.is_dir() else "is a file" if path.exists() else "does not exist"
-        raise CannotJudgeError(f"{path} {found}; give the folder of a checkpoint: config.json and {WEIGHTS}")
+        on_the_hub = f" (of the Hub: `hf download {path} --local-dir FOLDER` first)" if _is_hub_name(path) else ""
+        raise CannotJudgeError(
+            f"{path} {found}; give the folder of a checkpoint: config.json and {WEIGHTS}{on_the_hub}"
+        )
     try:
         _require_family(file)
         shape, dtype = read_config(file)
@@ -110,6 +114,11 @@ def open_folder(path: Path) -> Folder:
         return Folder(path, shape, _files(path))
     except ValueError as error:
         raise CannotJudgeError(str(error)) from None
+
+
+def _is_hub_name(path: Path) -> bool:
+    """Whether it may be the name of a model on the Hugging Face Hub: an owner and a model, and nothing here."""
+    return re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", path.as_posix()) is not None and not path.parent.exists()
 
 
 def _require_family(file: Path) -> None:
