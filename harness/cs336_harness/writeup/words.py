@@ -34,7 +34,7 @@ def phrases(listed: str) -> re.Pattern[str]:
 def alternatives(listed: str) -> str:
     """The phrases of a list, as the head of the table describes them, as one regular expression."""
     found = (phrase.strip(" ,") for line in listed.splitlines() for phrase in re.split(r",\s", line))
-    return "|".join(f"{_EDGE}{_written_out(phrase)}{_EDGE}" for phrase in found if phrase)
+    return f"{_EDGE}(?:{'|'.join(_written_out(phrase) for phrase in found if phrase)}){_EDGE}"
 
 
 _EDGE = r"(?!(?<=[A-Za-z0-9_])[A-Za-z0-9_])"
@@ -44,4 +44,4 @@ def _written_out(phrase: str) -> str:
     parts = table()["parts"]
     while re.search(r"\{[a-z_]+\}", phrase):
         phrase = re.sub(r"\{([a-z_]+)\}", lambda match: parts[match.group(1)], phrase)
-    return "(?:" + phrase.replace("~", r"[\s_-]*").replace("…", "[A-Za-z0-9_]*") + ")"
+    return phrase.replace("~", r"[\s_-]*").replace("…", "[A-Za-z0-9_]*")
