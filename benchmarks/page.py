@@ -10,6 +10,7 @@ words in an open tab of the live page, by the clock, with both on this machine; 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import resource
 import statistics
@@ -103,6 +104,8 @@ def main() -> None:
     options.add_argument("--repetitions", type=int, default=9)
     options.add_argument("--no-browser", action="store_true")
     given = options.parse_args()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what is measured is there at once
     torch.set_num_threads(1)  # the tensors are small, and waiting threads count as processor time
     verdicts = [verdict(mistake) for mistake in MISTAKES]
     print(f"{'report of':<32}{'kB':>6}{'processor s':>13}{'clock s':>9}")
