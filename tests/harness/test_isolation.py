@@ -310,3 +310,16 @@ def test_a_busy_machine_is_no_deadlock(tmp_path: Path, queued: float, waits: boo
     assert not watching._waits(judge, mark, now=1.0)
     kept += queued
     assert watching._waits(judge, mark, now=150.0) is waits
+
+
+def test_what_a_diagnosis_observed_is_written_by_a_process_that_nobody_waits_for(tmp_path: Path) -> None:
+    path = adapters(tmp_path, "return torch.exp2(in_features) / torch.exp2(in_features).sum(dim, keepdim=True)")
+    command = [sys.executable, "-m", "cs336_harness", "check", str(path), "-k", "components.softmax"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    until = time.monotonic() + 20
+    while not list(tmp_path.glob("cache/*/expected-*")):
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -1,5 +1,6 @@
 """What is kept from run to run: found again, ignored when damaged, and never a reason to fail."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,28 @@ def test_the_users_own_cache_directory_is_respected(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(module.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "cs336_harness"
+
+
+def test_what_a_process_left_that_was_ended_while_writing_goes(tmp_path: Path) -> None:
+    path = tmp_path / "expected-now.safetensors"
+    left, fresh = tmp_path / "unfinished-a", tmp_path / "unfinished-b"
+    for file in (left, fresh):
+        file.touch()
+    os.utime(left, (0, 0))
+    kept = Kept(path)
+    kept.add("a", torch.ones(2))
+    kept.save(1)
+    assert not left.exists()
+    assert fresh.exists()
+
+
+def test_saving_keeps_what_was_never_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "expected-now.safetensors"
+    first = Kept(path)
+    first.add("a", torch.ones(2))
+    first.save(1)
+    second = Kept(path)
+    second.add("b", torch.zeros(2))
+    second.save(1)
+    third = Kept(path)
+    assert [third.get(name) is not None for name in ("a", "b")] == [True, True]

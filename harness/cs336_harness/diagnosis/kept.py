@@ -14,7 +14,9 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -25,6 +27,9 @@ from cs336_harness.places import PACKAGE
 
 WORTH_WRITING = 40
 """New entries that are worth a file."""
+
+ABANDONED = 600
+"""Seconds after which nobody is still writing a file."""
 
 FACTS = "facts"
 """Under this name the file's header holds, as JSON, what is no tensor."""
@@ -48,24 +53,32 @@ def version() -> str:
 
 
 class Kept:
-    """Tensors and facts by name: read from the file on first use, new ones written by :meth:`save`."""
+    """Tensors and facts by name: each read from the file when it is asked for, new ones written by :meth:`save`.
+
+    A diagnosis asks for a few hundred of the twenty thousand that the file holds.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._tensors: dict[str, Tensor] = {}
         self._facts: dict[str, list[str]] = {}
+        self._file: Any = None
+        self._in_file: frozenset[str] = frozenset()
         self._new = 0
         with contextlib.suppress(Exception):  # absent or damaged: everything is made again
-            self._read()
+            self._open()
 
-    def _read(self) -> None:
-        with safetensors.safe_open(self.path, "pt") as file:
-            facts = json.loads((file.metadata() or {}).get(FACTS, "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
-        self._tensors, self._facts = tensors, {name: [str(part) for part in fact] for name, fact in facts.items()}
+    def _open(self) -> None:
+        file = safetensors.safe_open(self.path, "pt")
+        facts = json.loads((file.metadata() or {}).get(FACTS, "{}"))
+        self._facts = {name: [str(part) for part in fact] for name, fact in facts.items()}
+        self._file, self._in_file = file, frozenset(file.keys())
 
     def get(self, name: str) -> Tensor | list[str] | None:
         """A tensor, or the strings of a fact; None when it is not known yet."""
+        if name not in self._tensors and name in self._in_file:
+            with contextlib.suppress(Exception):
+                self._tensors[name] = self._file.get_tensor(name)
         return self._tensors.get(name, self._facts.get(name))
 
     def add(self, name: str, value: Tensor | list[str]) -> None:
@@ -76,17 +89,28 @@ class Kept:
             self._facts[name] = value
         self._new += 1
 
+    @property
+    def worth_writing(self) -> bool:
+        """Whether there is enough that is new."""
+        return self._new >= WORTH_WRITING
+
     def save(self, least: int = WORTH_WRITING) -> None:
         """Writes what is new, if it is ``least`` entries or more. A reader never sees half of a file."""
         if self._new < least:
             return
         self._new = 0
+        for name in self._in_file:
+            self.get(name)
+        self._file, self._in_file = None, frozenset()  # Windows replaces no file that is open
         with contextlib.suppress(Exception):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             for old in self.path.parent.glob(f"{PREFIX}*"):
                 if old != self.path:
                     old.unlink()
-            with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix="unfinished-", delete=False) as unfinished:
+            for left in self.path.parent.glob(f"{UNFINISHED}*"):  # by who was ended while writing
+                if time.time() - left.stat().st_mtime > ABANDONED:
+                    left.unlink()
+            with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=UNFINISHED, delete=False) as unfinished:
                 name = Path(unfinished.name)
             try:
                 safetensors.torch.save_file(self._tensors, name, {FACTS: json.dumps(self._facts)})
@@ -95,7 +119,7 @@ class Kept:
                 name.unlink(missing_ok=True)
 
 
-PREFIX = "expected-"
+PREFIX, UNFINISHED = "expected-", "unfinished-"
 
 
 @functools.cache
