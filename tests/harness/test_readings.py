@@ -97,6 +97,8 @@ READ = {
         "head 0's keys are made with rows 0 to 19 of q_proj, must be made with rows 0 to 19 of k_proj;"
         " of the heads 0 to 2, 1 and 2 are right",
     ),
+    "Token ids taken modulo 16": ("embedding", "id 16 gets row 0, must get row 16"),
+    "The output projection applied twice": ("attention", "output_proj is applied twice; it must be applied once"),
     "Two neighbours turned as for one position": ("positions", "the positions 0 to 5 are turned as (0, 0, 1, 1, 2, 2)"),
     "The values of each head are the keys of the next": (
         "heads",

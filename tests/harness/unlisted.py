@@ -393,6 +393,22 @@ class KeysOfOneHead(Variation):
         return (q, torch.cat([q[..., :1, :, :], k[..., 1:, :, :]], -3), v) if q.shape == k.shape else (q, k, v)
 
 
+@unlisted(Place.EMBEDDING)
+class IdsModulo(Variation):
+    """Token ids taken modulo 16."""
+
+    def embedding(self, weights: Tensor, token_ids: Tensor) -> Tensor:
+        return weights[token_ids % 16]
+
+
+@unlisted(Place.ATTENTION)
+class ProjectedTwice(Variation):
+    """The output projection applied twice."""
+
+    def self_attention(self, x: Tensor, projections: Any, heads: Any, positions: Any, theta: float) -> Tensor:
+        return self.linear(super().self_attention(x, projections, heads, positions, theta), projections[3])
+
+
 @unlisted(Place.POSITIONS)
 class TwoToAPosition(Variation):
     """Two neighbours turned as for one position."""

@@ -19,7 +19,7 @@ from cs336_harness.diagnosis.readings.layers import (
     read_layer_order,
     read_layer_shares,
 )
-from cs336_harness.diagnosis.readings.projections import read_added_input, read_projections
+from cs336_harness.diagnosis.readings.projections import read_added_input, read_output_projection, read_projections
 from cs336_harness.diagnosis.readings.reading import Reader, Reading
 from cs336_harness.diagnosis.readings.rotary import read_rotary
 from cs336_harness.diagnosis.readings.self_attention import (
@@ -33,6 +33,7 @@ from cs336_harness.subject.calling import Subject
 
 __all__ = ["Reading", "reading_of"]
 
+PROJECTED = (read_added_input, read_output_projection)
 ATTENTION = (read_heads, read_projections, read_score_degrees, read_relative_angles)
 MODEL = (read_ends, read_layer_order, read_wiring, read_branches, *ATTENTION, read_layer_shares)
 READERS: dict[str, tuple[Reader, ...]] = {
@@ -48,8 +49,14 @@ READERS: dict[str, tuple[Reader, ...]] = {
     **{
         name: tuple(functools.partial(reader, name=name) for reader in readers)
         for name, readers in {
-            "run_multihead_self_attention": (read_added_input, read_heads, read_projections, read_score_degrees),
-            "run_multihead_self_attention_with_rope": (read_added_input, *ATTENTION),
+            "run_multihead_self_attention": (
+                read_added_input,
+                read_output_projection,
+                read_heads,
+                read_projections,
+                read_score_degrees,
+            ),
+            "run_multihead_self_attention_with_rope": (*PROJECTED, *ATTENTION),
             "run_transformer_block": (read_wiring, read_branches, *ATTENTION),
             "run_transformer_lm": MODEL,
             "built": (*MODEL[:2], read_kv_heads, *MODEL[2:]),

@@ -49,13 +49,17 @@ def _first_entry(matrix: Tensor, weight: Tensor) -> Reading:
 
 
 def read_embedding(subject: Subject) -> Reading | None:
-    """Which row each token gets, and by what factor."""
-    rows, width = 7, 5
-    weights = normal(rows, width, seed=4)
-    given = torch.arange(rows)[None]
-    sizes = {"vocab_size": rows, "d_model": width, "weights": weights}
-    read = ask(subject, "run_embedding", (1, rows, width), **sizes, token_ids=given)
-    return None if read is None else rows_of_tokens(read[0], weights.to(torch.float64))
+    """Which row each token gets, and by what factor, of a small vocabulary and of a larger one."""
+    width = 5
+    for rows in (7, 300):
+        weights = normal(rows, width, seed=4)
+        given = torch.arange(rows)[None]
+        sizes = {"vocab_size": rows, "d_model": width, "weights": weights}
+        read = ask(subject, "run_embedding", (1, rows, width), **sizes, token_ids=given)
+        found = None if read is None else rows_of_tokens(read[0], weights.to(torch.float64))
+        if found is not None:
+            return found
+    return None
 
 
 def rows_of_tokens(read: Tensor, right: Tensor) -> Reading | None:
@@ -127,6 +131,10 @@ def _other_rows(got: list[int]) -> Reading:
     wrong = [token for token, row in enumerate(got) if row != token]
     rule = next((rule for rule, of in ROWS.items() if got == [of(token, size) for token in range(size)]), None)
     first, right = wrong[0], [token for token in range(size) if token not in wrong]
+    if rule is None and got == [token % max(first, 1) for token in range(size)]:
+        rule = f"ids are taken modulo {first}"
+    if rule is None and got == [min(token, first - 1) for token in range(size)]:
+        rule = f"ids are cut to at most {first - 1}"
     text = f"with {size} rows, id {first} gets row {got[first]}, must get row {first}"
     text += f"; the ids {span(right)} are right" if right else ""
     text += f": {rule}" if rule else ""

@@ -192,6 +192,31 @@ def _alike(made: Mapping[int, Head]) -> bool:
     return len(made) == HEADS and len(ways) == 1
 
 
+def read_output_projection(subject: Subject, name: str) -> Reading | None:
+    """What a token's values are multiplied with at the end: the values are the token itself, and nothing else is there
+    to be seen.
+    """
+    weight = normal(SHAPE.d_model, SHAPE.d_model, seed=37, std=0.2)
+    identity, exact = torch.eye(SHAPE.d_model), weight.to(torch.float64)
+    given = {"q_proj_weight": identity, "k_proj_weight": identity, "v_proj_weight": identity, "o_proj_weight": weight}
+    sizes: dict[str, Any] = {"d_model": SHAPE.d_model, "num_heads": HEADS}
+    if name.endswith("rope"):
+        sizes |= {"max_seq_len": 64, "theta": SHAPE.rope_theta, "token_positions": torch.zeros(1, 1, dtype=torch.int64)}
+    x = identity[:, None]
+    read = ask(subject, name, x.shape, **sizes, **given, in_features=x)
+    if read is None or not differ(read[:, 0].T, exact):
+        return None
+    others = {
+        "output_proj is applied twice": exact @ exact,
+        "output_proj is used as its transpose": exact.T,
+        "output_proj is never applied": identity.to(torch.float64),
+        "output_proj acts as output_proj + 1, so its input is added": exact + identity,
+        "output_proj and its transpose are both applied": exact.T @ exact,
+    }
+    text = next((text for text, matrix in others.items() if not differ(read[:, 0].T, matrix)), None)
+    return None if text is None else Reading(f"{text}; it must be applied once, as W x", Place.ATTENTION)
+
+
 def read_added_input(subject: Subject, name: str) -> Reading | None:
     """Whether attention gives its input too: the output projection is zero, so nothing else can come out."""
     x = normal(TIME, SHAPE.d_model, seed=33)[None].repeat(2, 1, 1)
