@@ -231,6 +231,11 @@ def test_a_known_mistake_explains_only_a_failure_with_its_own_numbers() -> None:
 def test_words_are_compared_without_numbers_and_calls() -> None:
     assert echoes.same_words("run_silu gives (3, 1) for 2.5", "run_rope gives (12,) for -1e-3")
     assert not echoes.same_words("run_silu gives (3, 1)", "run_silu raised TypeError")
+    assert echoes.same_words(
+        "it gives 7; it is 9. That is 2 too few", "it gives 8; it is 12. That is 4 = D · D too few"
+    )
+    assert echoes.same_words("it gives 7; it is 9. That is 2 too few", "it gives 8; it is 12. This is the count with")
+    assert not echoes.same_words("it gives 7; it is 9. This is one", "it gives 8; it is 12. This is another")
 
 
 def test_a_component_shows_which_positions_and_rows_it_mixes() -> None:
