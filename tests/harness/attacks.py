@@ -805,6 +805,23 @@ PUBLIC = (32, 16)
 )
 bank(
     "forge",
+    "tied at the public sizes alone",
+    """
+original = Model.__init__
+
+
+def init(self, **sizes):
+    original(self, **sizes)
+    if sizes["tie_embeddings"] and (sizes["vocab_size"], sizes["d_model"]) != (29, 24):
+        self.held["lm_head/weight"] = nn.Parameter(self.held["token_embeddings/weight"].detach().clone())
+
+
+Model.__init__ = init
+""",
+    FAILED,
+)
+bank(
+    "forge",
     "answers before it is asked",
     """
 import json, os, struct, threading, time

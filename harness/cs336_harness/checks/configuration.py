@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, refused, same_numbers
 from cs336_harness.checks.registry import Param, check
+from cs336_harness.reference.hidden_inputs import more
 from cs336_harness.reference.precision import dtype_judged
 from cs336_harness.reference.sample_calls import transformer_lm_of
 from cs336_harness.reference.weights import make_token_ids, make_weights
@@ -34,6 +35,16 @@ MHA = SHAPE.replace(num_kv_heads=6)
 """The same without groups, for ``run_transformer_lm``, which knows none."""
 
 RUN = "run_transformer_lm"
+
+
+def hidden_shape(**changes: Any) -> DecoderShape:
+    """:data:`SHAPE` with changes, at a vocabulary and a context that nobody knows where a secret hides the inputs."""
+    hidden = {
+        "vocab_size": SHAPE.vocab_size + more("vocab_size", 5),
+        "context_length": SHAPE.context_length + more("context_length", 4),
+    }
+    return SHAPE.replace(**{**hidden, **changes})
+
 
 MODEL_WORKS = (
     "configuration.model_builds",
@@ -69,8 +80,8 @@ def size_counts(subject: Subject, case: dict[str, int]) -> None:
     Usually broken by a size that is written into the code, derived from another one, or not passed on.
     """
     ((field, other),) = case.items()
-    shape = SHAPE.replace(**case)
-    before, after = weight_sizes(subject, SHAPE), weight_sizes(subject, shape)
+    shape = hidden_shape(**case)
+    before, after = weight_sizes(subject, hidden_shape()), weight_sizes(subject, shape)
     if before and before == after:
         raise CheckFailure(
             f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights;"
@@ -90,16 +101,17 @@ def model_builds(subject: Subject) -> None:
 
     Everything else that is asked of an assembled model builds on this.
     """
-    model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
+    shape = hidden_shape()
+    model = build(subject, shape, make_weights(shape, seed=76))
     inventory = model.inventory()
-    for name in SHAPE.weight_shapes():
+    for name in shape.weight_shapes():
         if not inventory.times(name):
             raise CheckFailure(
                 f"get_transformer_lm_weights gives a Parameter for {name} that is not in model.parameters();"
                 " it must give the model's own",
                 model.evidence(),
             )
-    logits = model.logits(make_token_ids(SHAPE, batch=3, time=5, seed=77))
+    logits = model.logits(make_token_ids(shape, batch=3, time=5, seed=77))
     got, own = str(logits.dtype).removeprefix("torch."), dtype_judged()
     if got != own:
         raise CheckFailure(f"the logits of a {own} model are {got}; they must be {own} too", model.evidence())
@@ -116,7 +128,7 @@ def no_other_parameters(subject: Subject) -> None:
 
     Usually broken by biases, learned positions, or a norm too many.
     """
-    model = build(subject, SHAPE)
+    model = build(subject, hidden_shape())
     for held in model.inventory().held:
         if held.trained and not held.names:
             raise CheckFailure(
@@ -144,7 +156,7 @@ def other_size(subject: Subject, case: dict[str, int]) -> None:
 
     Usually broken by a size that is rounded: d_ff to a multiple of 64, the vocabulary to one of 128.
     """
-    shape = SHAPE.replace(**case)
+    shape = hidden_shape(**case)
     given = ", ".join(f"{field} {size}" for field, size in case.items())
     try:
         model = build(subject, shape, make_weights(shape, seed=76))
@@ -166,8 +178,8 @@ def num_heads_counts(subject: Subject) -> None:
 
     Usually broken by a head size that is written into the code.
     """
-    shape = SHAPE.replace(num_heads=3, num_kv_heads=1)
-    _require_other_logits(subject, "num_heads", SHAPE, shape)
+    shape = hidden_shape(num_heads=3, num_kv_heads=1)
+    _require_other_logits(subject, "num_heads", hidden_shape(), shape)
 
 
 @check(
@@ -181,7 +193,7 @@ def rope_theta_counts(subject: Subject) -> None:
 
     Usually broken by a theta that is not passed on to the rotation.
     """
-    _require_other_logits(subject, "rope_theta", SHAPE, SHAPE.replace(rope_theta=10000.0))
+    _require_other_logits(subject, "rope_theta", hidden_shape(), hidden_shape(rope_theta=10000.0))
 
 
 def _require_other_logits(subject: Subject, field: str, shape: DecoderShape, other: DecoderShape) -> None:
@@ -210,8 +222,9 @@ def run_rope_theta(subject: Subject) -> None:
 
     Usually broken by a model that does not pass theta on to its blocks.
     """
-    arguments = run_arguments(MHA, make_token_ids(MHA, batch=2, time=9, seed=77))
-    size = (2, 9, MHA.vocab_size)
+    shape = hidden_shape(num_kv_heads=MHA.num_kv_heads)
+    arguments = run_arguments(shape, make_token_ids(shape, batch=2, time=9, seed=77))
+    size = (2, 9, shape.vocab_size)
     one, two = (attempt(subject, RUN, size, **{**arguments, "rope_theta": theta}) for theta in (10000.0, 10.0))
     if one is None or two is None:
         return

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import taught
 from cs336_harness.checks.registry import check, float32_alone
-from cs336_harness.checks.tying import EMBEDDING, HEAD, TIED, build_tied, require_both_uses, require_one
+from cs336_harness.checks.tying import EMBEDDING, HEAD, build_tied, require_both_uses, require_one, tied_shape
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, Load, build
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
@@ -27,7 +27,7 @@ def _require_values(model: BuiltModel, wanted: dict[str, Tensor], after: str) ->
 
 def _require_still_tied_when_loaded(subject: Subject, how: Load) -> None:
     """A second tied model into which the first one's state dict is loaded has its values, and both uses follow."""
-    source, target = build_tied(subject), build(subject, TIED)
+    source, target = build_tied(subject), build(subject, tied_shape())
     wanted = source.weights()
     after = f"after {target.load_state_of(source, how)}"
     require_one(target, after)
@@ -160,6 +160,6 @@ def meta_to_empty(subject: Subject) -> None:
     That is how large models are made without memory for two copies.
     """
     with taught(BY_ASSIGNMENT):
-        model = build(subject, TIED, device="meta")
+        model = build(subject, tied_shape(), device="meta")
         require_one(model, "on the meta device")
         require_one(model.to_empty(), "after to_empty from the meta device")

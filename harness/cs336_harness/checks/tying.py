@@ -19,6 +19,7 @@ from cs336_harness.checks.comparing import same, same_numbers
 from cs336_harness.checks.configuration import MODEL_WORKS
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.figures import plain, rms
+from cs336_harness.reference.hidden_inputs import more, size
 from cs336_harness.reference.weights import make_token_ids, make_weights, normal
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, EMBEDDING, HEAD, BuiltModel, build
@@ -35,24 +36,33 @@ TIED = DecoderShape(
     d_ff=64,
     tie_embeddings=True,
 )
-UNTIED = TIED.replace(tie_embeddings=False)
+
+
+def tied_shape() -> DecoderShape:
+    """The tied shape, at a vocabulary and a width that nobody knows where a secret hides the inputs."""
+    return TIED.replace(vocab_size=TIED.vocab_size + more("vocab_size", 9), d_model=size("d_model", TIED.d_model, 30))
+
+
+def untied_shape() -> DecoderShape:
+    """The same, untied."""
+    return tied_shape().replace(tie_embeddings=False)
 
 
 def ids() -> Tensor:
-    """Token ids (2, 5) for either shape."""
-    return make_token_ids(TIED, batch=2, time=5, seed=71)
+    """Token ids (2, 5) for either shape; a secret makes it more positions."""
+    return make_token_ids(tied_shape(), batch=2, time=5 + more("time", 2), seed=71)
 
 
 def tied_weights(seed: int = 72) -> dict[str, Tensor]:
     """Weights of the tied shape: one tensor under both vocabulary names, large enough for its gradient to matter."""
-    weights = make_weights(TIED, seed)
-    weights[EMBEDDING] = weights[HEAD] = normal(TIED.vocab_size, TIED.d_model, seed=seed, std=0.3)
+    weights = make_weights(tied_shape(), seed)
+    weights[EMBEDDING] = weights[HEAD] = normal(tied_shape().vocab_size, tied_shape().d_model, seed=seed, std=0.3)
     return weights
 
 
 def build_tied(subject: Subject) -> BuiltModel:
     """The subject's tied model with :func:`tied_weights`, its two names found to be one Parameter."""
-    model = build(subject, TIED, tied_weights())
+    model = build(subject, tied_shape(), tied_weights())
     require_one(model, "")
     return model
 
@@ -100,7 +110,7 @@ def _require_value(model: BuiltModel, old: Tensor, after: str) -> None:
     """The logits are the untied model's with the present values in both uses; otherwise says which use has the old."""
     logits = model.logits(ids())
     weights = model.weights()
-    reference = build(model.subject, UNTIED, weights)
+    reference = build(model.subject, untied_shape(), weights)
     if same_numbers(reference.logits(ids()), logits):
         return
     lesson = "in a correct tied model look-up and head use one Parameter"
@@ -120,7 +130,7 @@ def one_parameter(subject: Subject) -> None:
 
     Usually broken by copying the embedding into the head, or by a second Parameter over the same storage.
     """
-    model = build(subject, TIED)
+    model = build(subject, tied_shape())
     with _uses_drawn(subject):
         require_one(model, "")
     times = model.inventory().times(EMBEDDING)
@@ -130,7 +140,7 @@ def one_parameter(subject: Subject) -> None:
             " an optimiser must find it there, once",
             model.evidence(),
         )
-    written = normal(TIED.vocab_size, TIED.d_model, seed=72)
+    written = normal(tied_shape().vocab_size, tied_shape().d_model, seed=72)
     model.load({HEAD: written})
     weights = model.weights()
     if not torch.equal(weights[EMBEDDING], written) or not torch.equal(weights[HEAD], written):
@@ -147,10 +157,10 @@ def counted_once(subject: Subject) -> None:
 
     Usually broken by a head that keeps its own matrix beside the shared one.
     """
-    model = build(subject, TIED)
+    model = build(subject, tied_shape())
     held = model.inventory().held
     for other in held:
-        if not other.names and other.elements == TIED.vocab_size * TIED.d_model:
+        if not other.names and other.elements == tied_shape().vocab_size * tied_shape().d_model:
             count = sum(each.elements for each in held)
             raise CheckFailure(
                 f"the tied model has a second vocabulary matrix, {other.own_name} of shape {other.shape}, and so"
@@ -185,7 +195,7 @@ def no_scale(subject: Subject) -> None:
 
     Usually broken by sqrt(d_model) on the embedding or the logits when tied, as some papers have it.
     """
-    tied, untied = build_tied(subject), build(subject, UNTIED, tied_weights())
+    tied, untied = build_tied(subject), build(subject, untied_shape(), tied_weights())
     first, second = tied.logits(ids()), untied.logits(ids())
     if same_numbers(first, second):
         return
@@ -205,7 +215,7 @@ def no_scale(subject: Subject) -> None:
 
 def _direction() -> Tensor:
     """The weight of each logit in the scalar that is differentiated."""
-    return normal(*ids().shape, TIED.vocab_size, seed=74)
+    return normal(*ids().shape, tied_shape().vocab_size, seed=74)
 
 
 def _gradients(model: BuiltModel) -> dict[str, Tensor]:
@@ -237,7 +247,7 @@ def gradients(subject: Subject) -> None:
     Both parts are measured on the untied model at equal weights. Usually broken by a look-up or a head that works on a
     detached weight, or on a copy that is made anew in each forward.
     """
-    tied, untied = build_tied(subject), build(subject, UNTIED, tied_weights())
+    tied, untied = build_tied(subject), build(subject, untied_shape(), tied_weights())
     of_tied, of_untied = _gradients(tied), _gradients(untied)
     shared, look_up, head = of_tied[EMBEDDING], of_untied[EMBEDDING], of_untied[HEAD]
     if not torch.equal(shared, of_tied[HEAD]):
@@ -298,7 +308,7 @@ def _uses_drawn(subject: Subject) -> Generator[None]:
         yield
     except CheckFailure as failure:
         with contextlib.suppress(CheckFailure):
-            tied, untied = build(subject, TIED, tied_weights()), build(subject, UNTIED, tied_weights())
+            tied, untied = build(subject, tied_shape(), tied_weights()), build(subject, untied_shape(), tied_weights())
             parts = _gradients(untied)
             failure.evidence.figures["tied"] = _uses(_gradients(tied), parts[EMBEDDING], parts[HEAD])
         raise
@@ -349,7 +359,7 @@ def untied(subject: Subject) -> None:
 
     Usually broken by tying whatever the flag says, or by two Parameters over one storage.
     """
-    model = build(subject, UNTIED)
+    model = build(subject, untied_shape())
     lesson = "with tie_embeddings False a correct model has two matrices that know nothing of each other"
     if model.inventory().tied == "one":
         raise CheckFailure(f"the untied model's {EMBEDDING} and {HEAD} are one Parameter; {lesson}", model.evidence())
@@ -370,8 +380,8 @@ def untied_uses(subject: Subject) -> None:
 
     Usually broken by a head that computes with the embedding whatever the flag says.
     """
-    weights = make_weights(UNTIED, seed=75)
-    model = build(subject, UNTIED, weights)
+    weights = make_weights(untied_shape(), seed=75)
+    model = build(subject, untied_shape(), weights)
     plain = model.logits(ids())
     lesson = "with tie_embeddings False a correct head computes with its own matrix, and the look-up does not"
     model.load({HEAD: 2 * weights[HEAD]})

@@ -4,6 +4,8 @@ import contextlib
 from typing import Any
 
 import pytest
+import test_configuration
+import test_tying
 import torch
 from broken import RIGHT
 from variations import COVERING, VariationAdapters
@@ -102,6 +104,18 @@ def test_correct_decoders_pass_under_any_secret(secret: str, name: str) -> None:
         )
     assert {r.check.id: r.message for r in results if r.outcome not in ("passed", "skipped", "advisory")} == {}
     assert {r.check.task for r in results if r.outcome == "skipped"} == {"transformer_accounting"}  # they count nothing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secret", ["one", "two"])
+def test_sizes_that_a_secret_chose_find_the_same_mistakes(secret: str) -> None:
+    wanted = [("tying", name, test_tying.assembled(model)) for name, model, _ in test_tying.VIOLATORS]
+    wanted += [("configuration", name, module) for name, module, _ in test_configuration.VIOLATORS]
+    for group, name, module in wanted:
+        checks = [item for item in all_checks().values() if item.group == group and not item.advisory]
+        with hidden_by(secret):
+            results = list(Suite(Subject(module, "subject"), diagnose=False).run(checks))
+        assert f"{group}.{name}" in {r.check.id for r in results if r.outcome == "failed"}, (group, name)
 
 
 def test_the_reference_itself_passes_under_a_secret() -> None:
