@@ -83,9 +83,13 @@ def grade(
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(found))
-        records = batch.grade(
-            found, out, settings, lambda name, record: progress.update(task, advance=1, description=name)
-        )
+        try:
+            records = batch.grade(
+                found, out, settings, lambda name, record: progress.update(task, advance=1, description=name)
+            )
+        except KeyboardInterrupt:
+            console.print(f"stopped; the records of what was judged are in {out / 'records'}: the same command goes on")
+            raise
     pages.write(out, records, settings.rubric)
     if gradescope:
         exports.write_gradescope(out, records, settings.rubric)

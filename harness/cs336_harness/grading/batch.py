@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import csv
 import dataclasses
 import multiprocessing
 import secrets
+import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -79,10 +82,11 @@ def grade(found: Sequence[Submission], out: Path, settings: Settings, done: Done
             done(job.name, before)
         else:
             waiting.append(job)
-    for name, record in _judged(waiting, settings):
-        records[name] = record
-        write_json(folder.record_path(name), scored(record, settings.rubric, settings.late.get(name, 0.0)))
-        done(name, record)
+    with contextlib.closing(_judged(waiting, settings)) as judged:
+        for name, record in judged:
+            records[name] = record
+            write_json(folder.record_path(name), scored(record, settings.rubric, settings.late.get(name, 0.0)))
+            done(name, record)
     finished = [scored(records[job.name], settings.rubric, settings.late.get(job.name, 0.0)) for job in jobs]
     for record in finished:
         write_json(folder.record_path(record["name"]), record)
@@ -131,8 +135,6 @@ def _still_of(record: dict[str, Any], job: Job) -> bool:
 
 def _digest(job: Job) -> str | None:
     """What a submission holds now, to see whether its record is still of it."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="cs336-digest-") as folder:
         try:
             return intake.take_in(Path(job.path), Path(folder))[1]
@@ -140,7 +142,7 @@ def _digest(job: Job) -> str | None:
             return None
 
 
-def _judged(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+def _judged(jobs: Sequence[Job], settings: Settings) -> Generator[tuple[str, dict[str, Any]]]:
     """Every job with its record, in the order in which they are done. One whose process is lost is tried once more."""
     left = {job.name: job for job in jobs}
     for last_try in (False, True):
@@ -176,15 +178,41 @@ def _lost(job: Job) -> dict[str, Any]:
     return {**refused, "state": "crashed", "reason": "the checker's process ended while it was judged, twice"}
 
 
-def executor(settings: Settings, jobs: int) -> Executor:
-    """Local processes, or those of a Dask cluster."""
+@contextlib.contextmanager
+def executor(settings: Settings, jobs: int) -> Generator[Executor]:
+    """Local processes, or those of a Dask cluster; waits for what they were given.
+
+    Where the run is stopped (Ctrl-C), local ones are ended at once, and what they had in files goes with them.
+    """
     if settings.cluster is not None:
         from cs336_harness.grading.cluster import dask_executor
 
-        return dask_executor(settings.cluster)
+        with dask_executor(settings.cluster) as pool:
+            yield pool
+        return
     start = "fork" if sys.platform == "linux" else "spawn"  # forked, they have PyTorch already
-    context = multiprocessing.get_context(start)
-    return concurrent.futures.ProcessPoolExecutor(max(1, min(settings.jobs, jobs)), mp_context=context)
+    with tempfile.TemporaryDirectory(prefix="cs336-grading-", ignore_cleanup_errors=True) as scratch:
+        pool = concurrent.futures.ProcessPoolExecutor(
+            max(1, min(settings.jobs, jobs)),
+            mp_context=multiprocessing.get_context(start),
+            initializer=_become_one_of_the_pool,
+            initargs=(scratch,),
+        )
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.kill()
+                child.join()
+            raise
+        pool.shutdown()
+
+
+def _become_one_of_the_pool(scratch: str) -> None:
+    """Ctrl-C reaches every process of a terminal: the first one alone decides, and ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = scratch
 
 
 def read_late(path: Path, names: Iterable[str]) -> dict[str, float]:

@@ -107,8 +107,12 @@ class ForkServer:
             "layers": list(dataclasses.astuple(self.layers)),
             "limits": dataclasses.asdict(limits),
         }
-        with theirs:
-            answer = self._asked(request, theirs.fileno())
+        try:
+            with theirs:
+                answer = self._asked(request, theirs.fileno())
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
         if "worker" not in answer:
             ours.close()
             shutil.rmtree(scratch, ignore_errors=True)

@@ -4,8 +4,10 @@ import csv
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -353,6 +355,35 @@ def test_what_was_not_asked_is_empty_and_what_could_not_be_judged_is_said(out: P
     assert [rows[name]["linear"] for name in ("ann", "bob", "_cmd__")] == ["10.0", "0.0", "not judged"]
     assert {row["rope"] for row in rows.values()} == {""}
     assert "rope" not in (out / "reports" / "ann.md").read_text()
+
+
+def test_ctrl_c_ends_a_run_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    students, scratch, out = tmp_path / "class", tmp_path / "scratch", tmp_path / "out"
+    students.mkdir()
+    scratch.mkdir()
+    (students / "a.py").write_text("def run_silu(:")
+    for name in ("b", "c", "d", "e"):
+        (students / f"{name}.py").write_text("import time\ntime.sleep(1e6)")
+    command = [sys.executable, "-m", "cs336_harness", "grade", str(students), "--out", str(out), "--timeout", "500"]
+    with subprocess.Popen(
+        [*command, "--jobs", "2"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        start_new_session=True,
+    ) as run:
+        until = time.monotonic() + 120
+        while (
+            not (out / "records" / "a.json").is_file() or len([*scratch.glob("cs336-grading-*/cs336-submission-*")]) < 2
+        ):
+            assert time.monotonic() < until  # two that never end are under way then
+            time.sleep(0.1)
+        os.killpg(run.pid, signal.SIGINT)
+        told, _ = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "the same command goes on" in told
+    assert [path.name for path in (out / "records").iterdir()] == ["a.json"]
+    assert os.listdir(scratch) == []
 
 
 STORY = """\
