@@ -1,5 +1,6 @@
 """One mistake, one failure: what only repeats another failure is blocked by it, and a second mistake is told."""
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,9 @@ from cs336_harness.checks import all_checks
 from cs336_harness.defects import OracleDefect, all_defects, subject_of
 from cs336_harness.diagnosis import reproduced
 from cs336_harness.reference.oracle_adapters import OracleAdapters
+from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure
+from cs336_harness.subject.failures import CheckFailure, Evidence
 from cs336_harness.verdict import echoes
 from cs336_harness.verdict.audit import row_of
 from cs336_harness.verdict.suite import Result, Suite
@@ -149,6 +151,54 @@ def test_a_mask_or_a_mean_is_told_by_the_check_that_says_most(broken: type[Varia
 @pytest.mark.slow
 def test_every_unlisted_fault_is_told_once(name: str) -> None:
     assert len(told(unlisted_subject(name))) == 1
+
+
+class RefusesTheFullContext(Variation):
+    """Compares with >= where > is meant."""
+
+    def transformer_lm(self, shape: DecoderShape, weights: Mapping[str, Tensor], token_ids: Tensor) -> Tensor:
+        if token_ids.shape[-1] >= shape.context_length:
+            raise ValueError(f"{token_ids.shape[-1]} tokens, but the context length is {shape.context_length}")
+        return super().transformer_lm(shape, weights, token_ids)
+
+
+class AddsInPlace(Variation):
+    """x += attention(...), which writes over what the norm needs for its gradient, and over the caller's tensor."""
+
+    def block(self, x: Tensor, weights: Any, heads: Any, theta: float) -> Tensor:
+        x += super().block(x, weights, heads, theta) - x
+        return x
+
+
+class FrozenGains(VariationAdapters):
+    def get_transformer_lm(self, **sizes: Any) -> Any:
+        model = super().get_transformer_lm(**sizes)
+        for name, weight in model.named().items():
+            weight.requires_grad_("ln" not in name)
+        return model
+
+
+@pytest.mark.parametrize(
+    ("adapters", "words"),
+    [
+        (VariationAdapters(RefusesTheFullContext()), "20 tokens, but the context length is 20"),
+        (VariationAdapters(AddsInPlace()), "run_transformer_block overwrites in_features"),
+        (FrozenGains(Variation()), "layers.0.ln1.weight and 6 more of the model that get_transformer_lm built take no"),
+    ],
+)
+@pytest.mark.slow
+def test_one_exception_is_told_once_whatever_asks(adapters: VariationAdapters, words: str) -> None:
+    (failure,) = told(Subject(adapters, "subject"), diagnose=False)
+    assert words in failure.message
+
+
+def test_an_exception_is_the_same_in_the_same_lines_but_for_its_numbers() -> None:
+    place, other = "model.py:7 in forward: x = self.ln1(x)", "model.py:9 in forward: x = self.ln2(x)"
+    refused = Evidence(raised=("ValueError", "20 tokens, at most 19", place))
+    assert echoes.raised_alike(refused, Evidence(raised=("ValueError", "13 tokens, at most 12", place)))
+    assert not echoes.raised_alike(refused, Evidence(raised=("ValueError", "20 tokens, at most 19", other)))
+    assert not echoes.raised_alike(refused, Evidence(raised=("TypeError", "20 tokens, at most 19", place)))
+    assert not echoes.raised_alike(Evidence(), Evidence())
 
 
 class OwnRotation(Variation):

@@ -25,6 +25,10 @@ READ = {
     "Position 2 sees position 4": ("mask", "query 2 sees the keys 0 to 2, 4, must see 0 to 2"),
     "The second position is seen by itself only": ("mask", "query 15 sees the keys 0, 2 to 15, must see 0 to 15"),
     "Scores divided by a temperature of 1.1": ("attention", "scores are multiplied by 0.321, must be by 0.354 ="),
+    "Scores divided by the root of the number of keys": (
+        "attention",
+        "scores are divided by the root of the number of keys, sqrt(9) here, must be divided by sqrt(8)",
+    ),
     "Scores clamped to one": ("attention", "large scores are cut off"),
     "A penalty for distance added to the scores": ("attention", "each step of distance between query and key lowers"),
     "Hidden scores filled with -5": ("mask", "its score is -5, must be minus infinity"),

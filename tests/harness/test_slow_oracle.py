@@ -136,9 +136,6 @@ LOGITS = [
     ("logits[theta-500000]", ThetaOfAtMostTenThousand, OracleModel),
     ("logits[odd-width]", HeadSizeRoundedUp, OracleModel),
     ("logits[past-256]", PositionsInBfloat16, OracleModel),
-    ("grouped_logits[gqa-6-over-2]", KeyValueHeadsTiled, OracleModel),
-    ("grouped_logits[gqa-6-over-2]", HeadsAndGroupsExchanged, OracleModel),
-    ("grouped_logits[mqa]", MqaAveragesItsQueries, OracleModel),
     ("built_logits[mha]", Vectorised, ThetaNotPassedOn),
     ("built_logits[mha]", Vectorised, LogSoftmax),
     ("built_logits[mha-tied]", ScaledWhenTied, OracleModel),
@@ -148,6 +145,12 @@ LOGITS = [
     ("built_logits[mqa]", MqaAveragesItsQueries, OracleModel),
     ("built_logits[mqa-one-token]", SqueezesTheTokens, OracleModel),
     ("built_logits[mqa-eleven-layers]", MqaLayersSortedAsText, OracleModel),
+]
+
+GROUPED = [
+    ("gqa-6-over-2", KeyValueHeadsTiled),
+    ("gqa-6-over-2", HeadsAndGroupsExchanged),
+    ("mqa", MqaAveragesItsQueries),
 ]
 
 GRADIENTS = [
@@ -190,6 +193,17 @@ def test_a_broken_subject_fails_this_check_first(name: str, oracle: type[Vectori
     assert result.outcome == "failed", (result.outcome, result.blocked_by)
     assert name.endswith("[batch-1]") or (result.error_in_noise or 0) > 10 * TOLERANCE_IN_NOISE
     assert "a correct" in result.message
+
+
+@pytest.mark.parametrize(("case", "oracle"), GROUPED)
+def test_grouped_heads_are_told_by_the_function_where_only_it_is_wrong(case: str, oracle: type[Vectorised]) -> None:
+    both = subject_of(oracle)
+    function = Subject(broken(run_transformer_lm=both.module.run_transformer_lm), "function")
+    result = result_of(f"slow_oracle.grouped_logits[{case}]", function)
+    assert result.outcome == "failed"
+    assert "in a correct decoder" in result.message
+    told = result_of(f"slow_oracle.grouped_logits[{case}]", both)
+    assert told.blocked_by == f"slow_oracle.built_logits[{case}]"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +252,8 @@ def test_every_shape_has_a_violator() -> None:
         if item.function.__module__.endswith("slow_oracle")
     }
     elsewhere = {"gradient_of_repeated_ids"}  # tests/harness/test_fresh_models.py
-    assert own == {name for name, _, _ in [*LOGITS, *GRADIENTS]} | elsewhere
+    grouped = {f"grouped_logits[{case}]" for case, _ in GROUPED}
+    assert own == {name for name, _, _ in [*LOGITS, *GRADIENTS]} | grouped | elsewhere
 
 
 @pytest.mark.parametrize("case", [*UNTIED_MHA.values(), *BUILT.values()], ids=str)

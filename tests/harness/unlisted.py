@@ -676,6 +676,23 @@ class HeadNormalised(OtherModel):
         return {**weights, "lm_head.weight": torch.nn.functional.normalize(weights["lm_head.weight"], dim=-1)}
 
 
+@unlisted(Place.ATTENTION)
+class ScaledByKeys(Variation):
+    """Scores divided by the root of the number of keys."""
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        return super().attend(Q * math.sqrt(Q.shape[-1] / K.shape[-2]), K, V, allowed)
+
+
+@unlisted(Place.HEADS)
+class ValuesOfStridedChannels(Variation):
+    """The values alone split into heads as (d h), so that each head has every third channel."""
+
+    def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        flat = v.transpose(-2, -3).flatten(-2)
+        return q, k, flat.unflatten(-1, (-1, v.shape[-3])).movedim(-1, -3)
+
+
 class HalfDetached(VariationModel):
     """Only half of the shared weight's rows take a gradient through the head."""
 

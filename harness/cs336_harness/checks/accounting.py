@@ -74,7 +74,7 @@ def forward_flops(subject: Subject, case: DecoderShape) -> None:
     two matrices, by T² terms at the number of key/value heads, or by halving the score matrix for the causal mask.
     """
     case = other_sizes(case)
-    batch_size, sequence_length = (1, case.context_length) if case.vocab_size > 1000 else (3, 20)
+    batch_size, sequence_length = (1, case.context_length) if case.vocab_size > 1000 else (7, 20)
     terms = _terms(subject, case, batch_size, sequence_length)
     arguments = {"batch_size": batch_size, "sequence_length": sequence_length, **size_arguments(case)}
     with _drawn(case, batch_size, sequence_length, terms):

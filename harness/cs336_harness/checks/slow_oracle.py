@@ -132,11 +132,15 @@ GROUPED = {
 """Shapes that are asked for through a ``run_transformer_lm`` that takes ``num_kv_heads``."""
 
 
+def _built_logits(*cases: str) -> list[str]:
+    return [f"slow_oracle.built_logits[{case}]" for case in cases]
+
+
 @check(
     "slow_oracle.grouped_logits",
     task="grouped_query_attention",
     needs=["run_transformer_lm"],
-    after=AFTER_SNAPSHOTS,
+    after=[*AFTER_SNAPSHOTS, *_built_logits("gqa-6-over-2", "mqa")],
     cases=GROUPED,
 )
 def grouped_logits(subject: Subject, case: Case) -> float:
@@ -157,10 +161,6 @@ def grouped_logits(subject: Subject, case: Case) -> float:
         actual = subject.call("run_transformer_lm", shape=tuple(expected.shape), **call)
         evidence = Evidence(entry_point="run_transformer_lm", arguments=call)
         return require_close(f"run_transformer_lm ({case})", actual, expected, noise, LOGITS, evidence)
-
-
-def _built_logits(*cases: str) -> list[str]:
-    return [f"slow_oracle.built_logits[{case}]" for case in cases]
 
 
 BUILT_AFTER = {

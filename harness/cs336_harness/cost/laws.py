@@ -82,6 +82,14 @@ def _letters(shape: DecoderShape) -> dict[str, int]:
 _SMALL = (1, 2, 3, 4)
 
 
+def _by_the_batch(ratio: Fraction, batch_size: int) -> str:
+    """A term with the batch in it twice, or not at all: no mistake of a decoder's parts, nor two of them, says that."""
+    if batch_size > 4 and ratio in (batch_size, Fraction(1, batch_size)):
+        share = f"B = {batch_size}" if ratio > 1 else f"1 / B = 1 / {batch_size}"
+        return f". That is {share} times what it must be: the batch counts once"
+    return ""
+
+
 def _times(ratio: Fraction, sizes: Mapping[str, int]) -> str:
     """What a term is a multiple of, in letters where one or two of the sizes say it."""
     if ratio <= 0:
@@ -133,7 +141,8 @@ def forward_flops_fault(shape: DecoderShape, batch_size: int, sequence_length: i
         f"{sequence_length}, {_sizes(shape)}; its multiplies take {grouped(true[term])}, of "
         f"{grouped(count_flops(multiplies))} in all"
         + (
-            _named("the FLOP count", measure, given[term], given, ledger)
+            _by_the_batch(Fraction(given[term], true[term]), batch_size)
+            or _named("the FLOP count", measure, given[term], given, ledger)
             or _times(Fraction(given[term], true[term]), _letters(shape) | {"B": batch_size, "T": sequence_length})
         )
     )

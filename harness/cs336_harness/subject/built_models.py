@@ -33,6 +33,12 @@ IN_PIECES = "run_transformer_lm_in_pieces"
 
 EMBEDDING, HEAD = "token_embeddings.weight", "lm_head.weight"
 
+IN_PLACE = tuple(
+    f"components.arguments_untouched[{name}]"
+    for name in ("rmsnorm", "silu", "swiglu", "softmax", "rope", "scaled_dot_product_attention", "transformer_block")
+)
+"""What writes over its input can leave back-propagation without numbers that it needs."""
+
 THE_MODEL = "the model that get_transformer_lm built"
 
 Tied = Literal["one", "one storage", "equal values", "other values"]
@@ -212,7 +218,7 @@ class BuiltModel:
         self._run(THE_MODEL, lambda: self._forward(given), ids=token_ids)
         return given.to("cpu")
 
-    @explained_by("configuration.model_builds")
+    @explained_by("configuration.model_builds", *IN_PLACE)
     def gradients(
         self, token_ids: Tensor, directions: Sequence[Tensor], names: Sequence[str] | None = None
     ) -> list[dict[str, Tensor | None]] | None:
@@ -226,6 +232,15 @@ class BuiltModel:
             return None
         wanted = {name: self._parameters[name] for name in names or self._parameters}
         unique = {id(parameter): parameter for parameter in wanted.values()}
+        if frozen := [name for name, parameter in wanted.items() if not parameter.requires_grad]:
+            named = frozen[0] if len(frozen) == 1 else f"{frozen[0]} and {len(frozen) - 1} more"
+            evidence = self.evidence(token_ids)
+            evidence.raised = ("takes no gradient", "")
+            raise CheckFailure(
+                f"{named} of {THE_MODEL} {'takes' if len(frozen) == 1 else 'take'} no gradient: requires_grad is False,"
+                " so no training would move it; in a correct decoder every weight is an nn.Parameter that learns",
+                evidence,
+            )
 
         def of(direction: Tensor) -> dict[str, Tensor | None]:
             given = torch.autograd.grad(

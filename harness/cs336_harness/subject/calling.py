@@ -380,7 +380,10 @@ class Subject:
     def _failure(self, what: str, error: BaseException, evidence: Evidence) -> CheckFailure:
         text = textwrap.shorten(self._text_of(error, what, evidence), MESSAGE_WIDTH, placeholder=" …")
         message = f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")
-        evidence.details += self._places(error)
+        places = self._places(error)
+        refuses = bool(places) and ": raise " in places[-1]  # one line says no, whoever calls it
+        evidence.raised = (type(error).__name__, text, *places[-1 if refuses else -2 :])
+        evidence.details += places
         shapes = {name: value for name, value in (evidence.arguments or {}).items() if isinstance(value, Tensor)}
         if shapes and re.search(r"\d", text):  # numbers in it are sizes, mostly
             listed = (f"{name} {tuple(tensor.shape)}" for name, tensor in shapes.items())

@@ -19,7 +19,8 @@ class Evidence:
     ``entry_point`` and ``arguments`` are the call that went wrong, as it was made. ``influence`` is an
     :class:`~cs336_harness.reference.influence.InfluenceMap` where the failure is about which token reaches which
     logits. ``noise`` and ``axes`` are what the two tensors were compared by, ``figures`` plain numbers to
-    draw, by kind.
+    draw, by kind. ``raised`` tells an exception of the subject's from others: its kind, its text, and the innermost
+    lines of the subject's that it went through.
     """
 
     details: list[str] = dataclasses.field(default_factory=list)
@@ -32,6 +33,7 @@ class Evidence:
     noise: float | None = None
     axes: tuple[str, ...] = ()
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    raised: tuple[str, ...] = ()
 
 
 class CheckFailure(AssertionError):

@@ -1,8 +1,9 @@
 """Which failures only repeat one that was told before.
 
 A check names the checks that it builds on (``after``). That cannot list every check that a mistake reaches, so a
-failure that nothing blocks is asked three things: does another case of the same check say the same; does a component
-that fails mix positions or rows in the same way; does a known mistake that was named make it fail in the very same way.
+failure that nothing blocks is asked four things: was the same exception raised before, in the same lines; does another
+case of the same check say the same; does a component that fails mix positions or rows in the same way; does a known
+mistake that was named make it fail in the very same way.
 
 Shapes: ``B`` rows, ``T`` positions.
 """
@@ -19,7 +20,7 @@ from torch import Tensor
 from cs336_harness.checks import Check
 from cs336_harness.checks.call_conventions import SAMPLES
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure
+from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, CheckFailure, Evidence
 
 ROWS, HEADS = 2, 3
 MOST_CHANGED = 20
@@ -43,6 +44,14 @@ def same_words(first: str, second: str) -> bool:
     first, unnamed, _ = first.partition(LETTERS)
     second = second.partition(LETTERS)[0]
     return _words(first) == _words(second.partition(NAME)[0] if unnamed else second)
+
+
+def raised_alike(first: Evidence, second: Evidence) -> bool:
+    """Whether the subject raised the same exception in the same lines, but for the numbers in its text."""
+    if not first.raised or not second.raised:
+        return False
+    (kind, text, *lines), (other_kind, other_text, *other_lines) = first.raised, second.raised
+    return (kind, lines) == (other_kind, other_lines) and _words(text) == _words(other_text)
 
 
 LETTERS, NAME = ". That is ", ". This is "

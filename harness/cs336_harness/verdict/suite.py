@@ -187,6 +187,8 @@ class Suite:
         elif (unasked := refused_beyond_the_course(result.failure)) is not None:
             result.outcome = "advisory"
             result.message = f"{result.message}; no test of CS336's gives it {unasked}, so this is advisory"
+        elif (told := self._raised_before(result.failure)) is not None:
+            self._block(result, [told])
         elif not conclusive and (told := self._told_before(check, result.failure)) is not None:
             result.outcome, result.blocked_by = "blocked", told
         elif self._wants_diagnosis(check):
@@ -384,6 +386,16 @@ class Suite:
             yield other
             if before.outcome in ("passed", "advisory") and set(before.check.needs) & set(check.needs):
                 waiting += before.check.after
+
+    def _raised_before(self, failure: CheckFailure) -> str | None:
+        """An earlier failure that told the same exception, out of the same lines of the subject's."""
+        from cs336_harness.verdict import echoes
+
+        for check_id, known in self._results.items():
+            told = known.failure if known.outcome == "failed" else None
+            if told is not None and echoes.raised_alike(told.evidence, failure.evidence):
+                return check_id
+        return None
 
     def _told_before(self, check: Check, failure: CheckFailure) -> str | None:
         """An earlier failure that this one only repeats, though it does not build on it."""

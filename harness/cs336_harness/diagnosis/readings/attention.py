@@ -26,15 +26,18 @@ from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
 
 QUERIES, KEYS, WIDTH = 6, 9, 8
+FEWER = 5
+"""Keys of a second call, where it counts how many there are."""
 SCALE = WIDTH**-0.5
 SEEN = 1e-7
 """An attention weight above this is no zero."""
 
 
-def weights_of(subject: Subject, mask: Tensor | None, values: Tensor | None = None) -> Tensor | None:
+def weights_of(subject: Subject, mask: Tensor | None, values: Tensor | None = None, keys: int = KEYS) -> Tensor | None:
     """The attention weights (Q, K) under a mask, or what they make of ``values``; None when they cannot be read."""
-    values = torch.eye(KEYS) if values is None else values
+    values = torch.eye(keys) if values is None else values
     q, k = _queries_and_keys()
+    k = k[:keys]
     arguments = {"Q": q[None], "K": k[None], "V": values[None], "mask": None if mask is None else mask[None]}
     read = ask(subject, "run_scaled_dot_product_attention", (1, QUERIES, values.shape[-1]), **arguments)
     return None if read is None else read[0]
@@ -55,7 +58,8 @@ def read_attention(subject: Subject) -> Reading | None:
     for mask in (everything, None):
         read = weights_of(subject, mask)
         if read is not None:
-            found = _values(subject, mask) or score_reading(read, _scores(), SCALE, unmasked=mask is None)
+            found = _values(subject, mask) or _count_for_scale(subject, mask, read)
+            found = found or score_reading(read, _scores(), SCALE, unmasked=mask is None)
             if found is not None:
                 return found
     causal, scattered = everything.tril(), normal(QUERIES, KEYS, seed=9) < 0.3
@@ -65,6 +69,30 @@ def read_attention(subject: Subject) -> Reading | None:
         found = None if read is None else mask_reading(read, mask, _scores())
         if found is not None:
             return found
+    return None
+
+
+def _count_for_scale(subject: Subject, mask: Tensor | None, read: Tensor) -> Reading | None:
+    """Scores that are divided by the root of the number of keys, or of queries: two numbers of keys tell."""
+    fewer = weights_of(subject, None if mask is None else mask[:, :FEWER], keys=FEWER)
+    if fewer is None:
+        return None
+    scales = []
+    for weights, keys in ((read, KEYS), (fewer, FEWER)):
+        if not bool((weights > 0).all()):
+            return None
+        visible = torch.ones_like(weights, dtype=torch.bool)
+        times = factor(_centred(weights.log(), visible), _centred(_scores()[:, :keys], visible))
+        if times is None:
+            return None
+        scales.append(times * SCALE)
+    for what, counts in {"keys": (KEYS, FEWER), "queries": (QUERIES, QUERIES)}.items():
+        if all(abs(scale * count**0.5 - 1) <= ROUNDING for scale, count in zip(scales, counts, strict=True)):
+            return Reading(
+                f"scores are divided by the root of the number of {what}, sqrt({counts[0]}) here, must be divided by"
+                f" sqrt({WIDTH}), the root of d_k",
+                Place.ATTENTION,
+            )
     return None
 
 

@@ -195,6 +195,12 @@ def _visible(subject: Subject, name: str, q: Tensor, k: Tensor) -> Tensor | None
     return torch.stack([(whole - column).abs().amax(-1) > SEEN for column in kept], -1)
 
 
+def _keeps_the_value(subject: Subject, name: str, q: Tensor, k: Tensor) -> bool:
+    """Whether a single token, which sees itself alone whatever the mask is, gets its own value in every head."""
+    alone = added_by_attention(subject, name, SHAPE, q, k, 1)
+    return alone is not None and not differ(alone, torch.ones_like(alone))
+
+
 def _random_matrices() -> tuple[Tensor, Tensor]:
     q, k = (normal(SHAPE.d_model, SHAPE.d_model, seed=seed, std=SHAPE.d_head**-0.25 / NORMED**0.9) for seed in (12, 13))
     q[:, -1] = k[:, -1] = 0
@@ -234,6 +240,8 @@ def read_heads(subject: Subject, name: str) -> Reading | None:
             seen = _visible(subject, name, q, k)
             seen_wrongly = seen is not None and not bool((seen[head] == causal).all())
             if seen is None or not seen_wrongly or not bool(seen.any()):  # nothing is seen where values are lost
+                return None
+            if not _keeps_the_value(subject, name, q, k):  # what looks hidden lies in another channel
                 return None
             found = mask_reading(read[head] * seen[head], causal, scores[head], SEEN)
         found = found or score_reading(read[head], scores[head], SHAPE.d_head**-0.5, seen=causal)
