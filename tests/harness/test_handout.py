@@ -12,7 +12,7 @@ import pytest
 
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.registry import OPTIONAL_TASKS, TASKS, Check
-from cs336_harness.course.handout import HANDED_OUT, blank_adapters, write_handout
+from cs336_harness.course.handout import HANDED_OUT, LEFT_OUT, blank_adapters, write_handout
 from cs336_harness.places import HOME, TEMPLATES
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CannotJudgeError
@@ -55,7 +55,14 @@ def test_it_has_what_judges_and_nothing_else(handout: Path) -> None:
     assert [path.name for path in (handout / "cs336_basics").iterdir()] == ["__init__.py"]
     assert all(path.suffix == ".py" for path in (handout / "tests").iterdir())
     kinds = {path.suffix for path in handout.rglob("*") if path.is_file()}
-    assert kinds == {".py", ".md", ".safetensors", ".toml", ".lock", ""}
+    assert kinds == {".py", ".md", ".safetensors", ".toml", ".lock", ".html", ".css", ".js", ".typed", ""}
+
+
+def test_its_checker_is_whole(handout: Path) -> None:
+    """But for the command that prints what is asked for."""
+    files = {path.relative_to(HOME) for path in (HOME / "harness" / "cs336_harness").rglob("*") if path.is_file()}
+    own = {path for path in files if path.suffix != ".pyc" and "fixtures" not in path.parts}
+    assert {path for path in own if not (handout / path).exists()} == {Path(name) for name in LEFT_OUT}
 
 
 def lines_of_the_solution() -> set[str]:
@@ -136,8 +143,9 @@ def test_tasks_turn_green_one_by_one() -> None:
         for name in entry_points_of(task):
             setattr(module, name, getattr(solution, name))
         standing = progress(judge(module, list(all_checks().values())))
-        assert [item.name for item in standing.tasks if item.passed] == HANDOUT_TASKS[: number + 1]
-        assert {item.state for item in standing.tasks[number + 1 :]} <= {"blank"}
+        own = [item for item in standing.tasks if item.name in HANDOUT_TASKS]
+        assert [item.name for item in own if item.passed] == HANDOUT_TASKS[: number + 1]
+        assert {item.state for item in own[number + 1 :]} <= {"blank"}
 
 
 def test_the_table_of_its_readme_is_the_order_of_the_tasks(handout: Path) -> None:

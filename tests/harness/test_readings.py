@@ -71,7 +71,7 @@ READ = {
     ),
     "Each block's input added to its output once more, in the model's loop": (
         "residual",
-        "the model goes on with x + out, must go on with out",
+        "around each block: the stream goes on with x + block(x), must go on with block(x)",
     ),
     "Values made of the stream, queries and keys of its norm": (
         "residual",
@@ -138,7 +138,10 @@ READ = {
     ),
     "The softmax taken twice": ("attention", "the softmax is taken twice"),
     "The feed-forward's input added to its output": ("feed-forward", "the feed-forward gives its input, must give 0"),
-    "An eps that is a lower limit and is not added": ("norm", "eps is the least that the mean of squares may be"),
+    "An eps that is a lower limit and is not added": (
+        "norm",
+        "eps is a lower limit: the divisor is sqrt(max(mean(x²), eps))",
+    ),
     "The last token id wraps around to 0": (
         "embedding",
         "with 7 rows, id 6 gets row 0, must get row 6; the ids 0 to 5 are right: ids are taken modulo vocab_size - 1",

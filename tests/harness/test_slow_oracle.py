@@ -216,6 +216,23 @@ def test_a_gradient_that_is_lost_is_named(name: str, oracle: type[Vectorised], w
     assert "in a correct decoder" in result.message
 
 
+class PaddedEmbedding(OracleModel):
+    """Token 0 counts as padding: its row is used and never learns."""
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        table = self.weights()["token_embeddings.weight"]
+        hook = table.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor([0]), 0.0))
+        try:
+            return super().forward(token_ids)
+        finally:
+            self.hook = hook
+
+
+def test_a_row_that_never_learns_is_named() -> None:
+    result = result_of("slow_oracle.gradients[mha]", subject_of(Vectorised, PaddedEmbedding))
+    assert "token_embeddings.weight is zero in row 0 and right in all others" in result.message
+
+
 def test_a_model_without_any_gradient_is_told_so_once() -> None:
     result = result_of("slow_oracle.gradients[mha]", subject_of(Vectorised, NoGradient))
     assert result.outcome == "blocked"

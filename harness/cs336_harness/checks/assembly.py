@@ -5,6 +5,7 @@ from __future__ import annotations
 from cs336_harness.checks.comparing import LOGITS, judge_snapshot
 from cs336_harness.checks.registry import check
 from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.failures import CheckFailure
 
 AFTER = [
     "components.embedding",
@@ -58,7 +59,15 @@ def transformer_lm_full_context(subject: Subject) -> float:
 
     Usually broken by a table or a mask that is one too short, or by a refusal with >= in place of >.
     """
-    return judge_snapshot(subject, "transformer_lm_full_context", LOGITS)
+    try:
+        return judge_snapshot(subject, "transformer_lm_full_context", LOGITS)
+    except CheckFailure as failure:
+        if isinstance(failure.__cause__, IndexError):
+            failure.evidence.details.append(
+                "the last position of T tokens is T - 1: positions that count from 1 end one further, and a longer"
+                " table would only hide it"
+            )
+        raise
 
 
 @check(

@@ -193,7 +193,8 @@ def silu_extremes(subject: Subject) -> float:
         subject,
         "run_silu",
         what="inputs up to ±1e4",
-        teach="a correct silu is x · sigmoid(x): nearly x for large x, nearly 0 for very negative x",
+        teach="a correct silu is x · sigmoid(x): nearly x for large x, nearly 0 for very negative x; exp(x) alone is"
+        " infinite from x = 89 on, and infinity / infinity is NaN",
         in_features=torch.tensor(smaller).view(2, 2, 3),
     )
 

@@ -183,7 +183,7 @@ BUILT_AFTER = {
     cases={name: Param(case, after=BUILT_AFTER[name]) for name, case in BUILT.items()},
 )
 def built_logits(subject: Subject, case: Case) -> float:
-    """Raw logits of a model that the subject built and that was given the reference's weights: MHA, GQA, MQA, tied or
+    """Raw logits of the model that get_transformer_lm builds, with the reference's weights: MHA, GQA, MQA, tied or
     not.
 
     Usually broken by key/value heads tiled (0, 1, 0, 1) in place of repeated (0, 0, 1, 1), by heads and heads per
@@ -359,6 +359,14 @@ def _gradient_message(name: str, count: int, gradient: Tensor, wanted: Tensor, c
     else:
         wrong = "wrong"
     more = "" if count == 1 else f" (and {count - 1} more are wrong)"
+    rows = (gradient.double() - wanted).abs().amax(-1) > 1e-3 * float(wanted.abs().max())
+    if count == 1 and name in VOCABULARY and not bool(gradient[rows].any()) and 0 < int(rows.sum()) < len(rows) // 2:
+        which = ", ".join(map(str, rows.nonzero().flatten().tolist()))
+        return (
+            f"the gradient of {name} is zero in row {which} and right in all others ({case}), so this token never"
+            " learns: padding_idx leaves a row out, or a line of its own clears it; in a correct decoder every row of"
+            " a token that occurs has a gradient"
+        )
     return (
         f"the gradient of {name} is {wrong}{more} ({case}): where the logits are right, something on the way from it to"
         " them is detached, cut off or counted twice; in a correct decoder autograd sees every operation, once"

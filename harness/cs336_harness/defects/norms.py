@@ -75,7 +75,7 @@ class _OtherEps(OracleDefect):
     hint="This contract's eps is 1e-5: find the default in your norm, and whether a caller's eps replaces it.",
 )
 class NormEps1e6(_OtherEps):
-    """The norm always uses eps = 1e-6, the default of other decoders, and not the 1e-5 of this contract or the eps
+    """The norm uses eps = 1e-6, the default of other decoders, and not the 1e-5 of this contract or the eps
     given.
     """
 
@@ -88,7 +88,7 @@ class NormEps1e6(_OtherEps):
     hint="This contract's eps is 1e-5: find the default in your norm, and whether a caller's eps replaces it.",
 )
 class NormEps1e8(_OtherEps):
-    """The norm always uses eps = 1e-8 and not the 1e-5 of this contract or the eps given."""
+    """The norm uses eps = 1e-8 and not the 1e-5 of this contract or the eps given."""
 
     EPS = 1e-8
 

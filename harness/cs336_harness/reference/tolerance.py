@@ -146,7 +146,7 @@ class Comparison:
         if not share < SMALL:
             return []
         even = ", one factor per row" if self._one_factor_per_row(share / 10) else ""
-        likely = "reduced precision, another eps, or a mask that is not shut"
+        likely = "reduced precision, another eps, or hidden scores that are not minus infinity"
         if precision.dtype_judged() == "float64" and share < FLOAT32_INSIDE:
             likely = "something in it is float32 whatever it is given, such as rotary tables, a norm or a softmax"
         return [

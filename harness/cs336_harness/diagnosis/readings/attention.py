@@ -162,10 +162,13 @@ def mask_reading(read: Tensor, mask: Tensor, scores: Tensor, least: float = SEEN
     )
 
 
-MASK_LEGEND = (
-    "rows: queries; columns: keys; ■ the query sees the key, as it must; · it does not, as it must not",
-    "X it sees the key, though it must not; o it does not see it, though it must",
-)
+MASK_SIGNS = {
+    "■": "the query sees the key, rightly",
+    "·": "it does not see it, rightly",
+    "X": "it sees the key and must not",
+    "o": "it does not see the key and must",
+}
+MOST_ROWS = 6
 
 
 def picture(seen: Tensor, mask: Tensor) -> tuple[str, ...]:
@@ -177,7 +180,10 @@ def picture(seen: Tensor, mask: Tensor) -> tuple[str, ...]:
         for query in range(len(mask))
         if bool((seen[query] != mask[query]).any())
     ]
-    return (*rows[:6], *MASK_LEGEND)
+    more = (f"… and {len(rows) - MOST_ROWS} more queries",) if len(rows) > MOST_ROWS else ()
+    shown = "".join(row.split(maxsplit=2)[2] for row in rows[:MOST_ROWS])
+    legend = [f"{sign} {meaning}" for sign, meaning in MASK_SIGNS.items() if sign in shown]
+    return (*rows[:MOST_ROWS], *more, "rows: queries; columns: keys", *legend)
 
 
 def score_reading(

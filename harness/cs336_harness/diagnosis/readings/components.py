@@ -238,8 +238,10 @@ def _divisor(subject: Subject, row: Tensor, read: Tensor, scales: tuple[float, .
 
 OTHER_EPS: dict[str, Callable[[float], float]] = {
     "eps is added to the root mean square, must be added to the mean of squares under the root": lambda m: m**0.5 + EPS,
-    "eps is the least that the mean of squares may be, must be added to it": lambda m: max(m, EPS) ** 0.5,
-    "eps is the least that the root mean square may be, must be added to the mean of squares": lambda m: max(
+    "eps is a lower limit: the divisor is sqrt(max(mean(x²), eps)), must be sqrt(mean(x²) + eps)": lambda m: (
+        max(m, EPS) ** 0.5
+    ),
+    "eps is a lower limit: the divisor is max(sqrt(mean(x²)), eps), must be sqrt(mean(x²) + eps)": lambda m: max(
         m**0.5, EPS
     ),
     "the root of eps is added to the root mean square, must be one root of the sum": lambda m: m**0.5 + EPS**0.5,

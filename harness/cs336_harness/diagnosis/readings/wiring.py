@@ -160,13 +160,13 @@ SLOTS: dict[str, dict[str, Expression]] = {
 
 RIGHT = tuple(next(iter(slot)) for slot in SLOTS.values())
 AROUND: dict[str, Expression] = {
-    "out": lambda v: v.out,
-    "x + out": lambda v: v.x + v.out,
-    "ln1(out)": lambda v: ln1(v.out),
-    "ln2(out)": lambda v: ln2(v.out),
-    "out + ln1(x)": lambda v: v.out + ln1(v.x),
+    "block(x)": lambda v: v.out,
+    "x + block(x)": lambda v: v.x + v.out,
+    "ln1(block(x))": lambda v: ln1(v.out),
+    "ln2(block(x))": lambda v: ln2(v.out),
+    "block(x) + ln1(x)": lambda v: v.out + ln1(v.x),
 }
-"""What a model may make of what its block gives, ``out``, and gets, ``x``; the right one first."""
+"""What a model may make of what its block gives for ``x``; the right one first."""
 
 
 @functools.cache
@@ -226,7 +226,7 @@ def read_wiring(subject: Subject, name: str) -> Reading | None:
     right = _stream_behind(RIGHT)
     for expression, around in list(AROUND.items())[1:]:
         if not differ(read, unit(around(right)), EXACT):
-            text = f"where out is what a block gives for x, the model goes on with {expression}, must go on with out"
+            text = f"around each block: the stream goes on with {expression}, must go on with block(x)"
             return Reading(text, Place.RESIDUAL)
     return _wired(read, unit)
 
