@@ -209,7 +209,11 @@ def test_a_runner_that_is_lost_changes_nothing(tmp_path: Path, number: int) -> N
     path = adapters(tmp_path, "time.sleep(0.05)\nreturn torch.softmax(in_features, dim)")
     with Trial(path, SHARED, diagnose=False, timeout=20, runners=1) as trial:
         workers: Any = trial._bench._supervisor._workers
-        (runner,) = workers._processes(1)
+        until = time.monotonic() + 10
+        while not (started := workers._processes(1)):  # it may be forked after the judge has loaded
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        (runner,) = started
         os.kill(runner, number)
         list(trial.run())
         assert {result.outcome for result in trial.results} == {"passed"}
