@@ -282,6 +282,7 @@ class RemoteSubject(Subject):
             return CannotJudgeError(" ".join(message.split()))
         evidence.entry_point = evidence.entry_point or (entry_point if entry_point in ENTRY_POINTS else None)
         evidence.details = [clean(str(line), 400) for line in _list(failure.get("details"))[:40]]
+        evidence.raised = tuple(clean(str(line), 400) for line in _list(failure.get("raised"))[:4])
         after = tuple(str(each) for each in _list(failure.get("after")) if each in _explaining())
         made = WrongShape if kind == "WrongShape" else CheckFailure
         refusal = made(message, evidence, after)

@@ -185,6 +185,7 @@ def _failure(refusal: Exception) -> dict[str, Any]:
         "kind": "WrongShape" if isinstance(refusal, WrongShape) else "CheckFailure",
         "message": refusal.message,
         "details": list(refusal.evidence.details),
+        "raised": list(refusal.evidence.raised),
         "after": list(refusal.after),
         "entry_point": refusal.evidence.entry_point,
     }

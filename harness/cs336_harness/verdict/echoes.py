@@ -48,7 +48,7 @@ def same_words(first: str, second: str) -> bool:
 
 def raised_alike(first: Evidence, second: Evidence) -> bool:
     """Whether the subject raised the same exception in the same lines, but for the numbers in its text."""
-    if not first.raised or not second.raised:
+    if len(first.raised) < 2 or len(second.raised) < 2:
         return False
     (kind, text, *lines), (other_kind, other_text, *other_lines) = first.raised, second.raised
     return (kind, lines) == (other_kind, other_lines) and _words(text) == _words(other_text)
