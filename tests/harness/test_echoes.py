@@ -170,6 +170,14 @@ class AddsInPlace(Variation):
         return x
 
 
+class WithoutATiedHead(VariationAdapters):
+    def get_transformer_lm_weights(self, model: Any) -> Any:
+        weights = dict(super().get_transformer_lm_weights(model))
+        if model.shape.tie_embeddings:
+            del weights["lm_head.weight"]
+        return weights
+
+
 class FrozenGains(VariationAdapters):
     def get_transformer_lm(self, **sizes: Any) -> Any:
         model = super().get_transformer_lm(**sizes)
@@ -183,6 +191,7 @@ class FrozenGains(VariationAdapters):
     [
         (VariationAdapters(RefusesTheFullContext()), "20 tokens, but the context length is 20"),
         (VariationAdapters(AddsInPlace()), "run_transformer_block overwrites in_features"),
+        (WithoutATiedHead(Variation()), "get_transformer_lm_weights has no lm_head.weight; of a tied model both"),
         (FrozenGains(Variation()), "layers.0.ln1.weight and 6 more of the model that get_transformer_lm built take no"),
     ],
 )

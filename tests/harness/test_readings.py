@@ -71,7 +71,7 @@ READ = {
     ),
     "Each block's input added to its output once more, in the model's loop": (
         "residual",
-        "around each block: the stream goes on with x + block(x), must go on with block(x)",
+        "around the blocks: the stream goes on with x + block(x), must go on with block(x)",
     ),
     "Values made of the stream, queries and keys of its norm": (
         "residual",

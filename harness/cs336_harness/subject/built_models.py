@@ -522,6 +522,7 @@ def live_parameters(subject: Subject, shape: DecoderShape, module: nn.Module) ->
         message = f"{what} has no entry of the name {missing[0]}{also}; it must name every weight of the model"
         if shape.tie_embeddings and missing == [HEAD]:
             message = f"{what} has no lm_head.weight; of a tied model both vocabulary names give the one Parameter"
+        evidence.raised = (what, message)  # the same for every check that builds such a model
         raise CheckFailure(message, evidence)
     for name, size in sizes.items():
         parameter = given[name]

@@ -226,7 +226,10 @@ def read_wiring(subject: Subject, name: str) -> Reading | None:
     right = _stream_behind(RIGHT)
     for expression, around in list(AROUND.items())[1:]:
         if not differ(read, unit(around(right)), EXACT):
-            text = f"around each block: the stream goes on with {expression}, must go on with block(x)"
+            text = (
+                f"around the blocks: the stream goes on with {expression}, must go on with block(x); x is what went in,"
+                " a block's own input or the embedding's output"
+            )
             return Reading(text, Place.RESIDUAL)
     return _wired(read, unit)
 
