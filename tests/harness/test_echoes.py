@@ -201,6 +201,22 @@ def test_one_exception_is_told_once_whatever_asks(adapters: VariationAdapters, w
     assert words in failure.message
 
 
+class CountsFromOne(VariationAdapters):
+    """Looks its positions up in a table of as many rows as the context has, and begins at row 1."""
+
+    def run_transformer_lm(self, context_length: int, in_indices: Tensor, **arguments: Any) -> Tensor:
+        torch.zeros(context_length)[torch.arange(in_indices.shape[-1]) + 1]
+        return super().run_transformer_lm(context_length=context_length, in_indices=in_indices, **arguments)
+
+
+def test_an_index_beyond_the_full_context_asks_where_positions_begin() -> None:
+    suite = Suite(Subject(CountsFromOne(Variation()), "subject"), diagnose=False)
+    result = suite.result(all_checks()["assembly.transformer_lm_full_context"])
+    assert result.outcome == "failed"
+    assert result.failure is not None
+    assert "do yours count from 1, or is a table one row short?" in " ".join(result.failure.evidence.details)
+
+
 def test_an_exception_is_the_same_in_the_same_lines_but_for_its_numbers() -> None:
     place, other = "model.py:7 in forward: x = self.ln1(x)", "model.py:9 in forward: x = self.ln2(x)"
     refused = Evidence(raised=("ValueError", "20 tokens, at most 19", place))

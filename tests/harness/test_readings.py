@@ -25,6 +25,14 @@ READ = {
     "Position 2 sees position 4": ("mask", "query 2 sees the keys 0 to 2, 4, must see 0 to 2"),
     "The second position is seen by itself only": ("mask", "query 15 sees the keys 0, 2 to 15, must see 0 to 15"),
     "Scores divided by a temperature of 1.1": ("attention", "scores are multiplied by 0.321, must be by 0.354 ="),
+    "Scores divided by the root of the number of queries": (
+        "attention",
+        "scores are divided by the root of the number of queries, sqrt(6) here, must be divided by sqrt(8)",
+    ),
+    "The values alone split into heads as (d h), so that each head has every third channel": (
+        "heads",
+        "head 0's values are made with rows 0, 3, 6, … of v_proj, must be made with rows 0 to 19 of v_proj",
+    ),
     "Scores divided by the root of the number of keys": (
         "attention",
         "scores are divided by the root of the number of keys, sqrt(9) here, must be divided by sqrt(8)",

@@ -684,6 +684,14 @@ class ScaledByKeys(Variation):
         return super().attend(Q * math.sqrt(Q.shape[-1] / K.shape[-2]), K, V, allowed)
 
 
+@unlisted(Place.ATTENTION)
+class ScaledByQueries(Variation):
+    """Scores divided by the root of the number of queries."""
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        return super().attend(Q * math.sqrt(Q.shape[-1] / Q.shape[-2]), K, V, allowed)
+
+
 @unlisted(Place.HEADS)
 class ValuesOfStridedChannels(Variation):
     """The values alone split into heads as (d h), so that each head has every third channel."""

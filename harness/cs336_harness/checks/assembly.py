@@ -64,8 +64,7 @@ def transformer_lm_full_context(subject: Subject) -> float:
     except CheckFailure as failure:
         if isinstance(failure.__cause__, IndexError):
             failure.evidence.details.append(
-                "the last position of T tokens is T - 1: positions that count from 1 end one further, and a longer"
-                " table would only hide it"
+                "the positions of T tokens are 0 to T - 1: do yours count from 1, or is a table one row short?"
             )
         raise
 

@@ -193,8 +193,8 @@ def silu_extremes(subject: Subject) -> float:
         subject,
         "run_silu",
         what="inputs up to ±1e4",
-        teach="a correct silu is x · sigmoid(x): nearly x for large x, nearly 0 for very negative x; exp(x) alone is"
-        " infinite from x = 89 on, and infinity / infinity is NaN",
+        teach="a correct silu is x · sigmoid(x): nearly x for large x, nearly 0 for very negative x, though"
+        " exp(x) itself is infinite from x = 89 on",
         in_features=torch.tensor(smaller).view(2, 2, 3),
     )
 

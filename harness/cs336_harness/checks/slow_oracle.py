@@ -362,10 +362,11 @@ def _gradient_message(name: str, count: int, gradient: Tensor, wanted: Tensor, c
     rows = (gradient.double() - wanted).abs().amax(-1) > 1e-3 * float(wanted.abs().max())
     if count == 1 and name in VOCABULARY and not bool(gradient[rows].any()) and 0 < int(rows.sum()) < len(rows) // 2:
         which = ", ".join(map(str, rows.nonzero().flatten().tolist()))
+        one = int(rows.sum()) == 1
         return (
-            f"the gradient of {name} is zero in row {which} and right in all others ({case}), so this token never"
-            " learns: padding_idx leaves a row out, or a line of its own clears it; in a correct decoder every row of"
-            " a token that occurs has a gradient"
+            f"the gradient of {name} is zero in row{'' if one else 's'} {which} and right in all others ({case}), so"
+            f" {'this token never learns' if one else 'these tokens never learn'}: does padding_idx leave a row out, or"
+            " a line of yours clear it? In a correct decoder the row of every token that occurs has a gradient"
         )
     return (
         f"the gradient of {name} is {wrong}{more} ({case}): where the logits are right, something on the way from it to"

@@ -218,7 +218,7 @@ class BuiltModel:
         self._run(THE_MODEL, lambda: self._forward(given), ids=token_ids)
         return given.to("cpu")
 
-    @explained_by("configuration.model_builds", *IN_PLACE)
+    @explained_by("configuration.model_builds")
     def gradients(
         self, token_ids: Tensor, directions: Sequence[Tensor], names: Sequence[str] | None = None
     ) -> list[dict[str, Tensor | None]] | None:
@@ -254,7 +254,8 @@ class BuiltModel:
             return {name: None if part is None else _copied(part) for name, part in parts.items()}
 
         what = f"back-propagation through {THE_MODEL}"
-        return [self._run(what, functools.partial(of, direction), grad=True, ids=token_ids) for direction in directions]
+        with explained_by(*IN_PLACE):
+            return [self._run(what, functools.partial(of, each), grad=True, ids=token_ids) for each in directions]
 
     def step(self, token_ids: Tensor, direction: Tensor, rate: float) -> None:
         """One step of gradient descent on ``(logits * direction).sum()`` over ``model.parameters()``, as SGD takes

@@ -19,8 +19,8 @@ class Evidence:
     ``entry_point`` and ``arguments`` are the call that went wrong, as it was made. ``influence`` is an
     :class:`~cs336_harness.reference.influence.InfluenceMap` where the failure is about which token reaches which
     logits. ``noise`` and ``axes`` are what the two tensors were compared by, ``figures`` plain numbers to
-    draw, by kind. ``raised`` tells an exception of the subject's from others: its kind, its text, and the innermost
-    lines of the subject's that it went through.
+    draw, by kind. ``raised`` tells what was refused from other refusals: the kind and the text of an exception and the
+    innermost lines of the subject's that it went through, or in two words what is missing.
     """
 
     details: list[str] = dataclasses.field(default_factory=list)

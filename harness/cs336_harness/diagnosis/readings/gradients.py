@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.defects import OracleDefect, Place
+from cs336_harness.defects.blocks import BlockInParts
 from cs336_harness.diagnosis.readings.reading import Reading, differ
 from cs336_harness.reference.oracle import LayerWeights
 from cs336_harness.reference.weights import make_weights, normal
@@ -41,23 +42,11 @@ def cut(what: str, place: Place) -> Callable[[type[OracleDefect]], type[OracleDe
     return register
 
 
-class Parts(OracleDefect):
+class Parts(BlockInParts):
     """A block with a place for a cut in front of every sublayer, behind it, and in the stream beside it."""
 
     def stream(self, x: Tensor) -> Tensor:
         return x
-
-    def attention(self, x: Tensor, weights: LayerWeights, positions: Tensor) -> Tensor:
-        return self.self_attention(x, weights, positions, self.shape.rope_theta)
-
-    def feed_forward(self, x: Tensor, weights: LayerWeights) -> Tensor:
-        return self.swiglu(x, *(weights[f"ffn.{name}.weight"] for name in ("w1", "w2", "w3")))
-
-    def first_norm(self, x: Tensor, weights: LayerWeights) -> Tensor:
-        return self.rmsnorm(x, weights["ln1.weight"], self.shape.norm_eps)
-
-    def second_norm(self, x: Tensor, weights: LayerWeights) -> Tensor:
-        return self.rmsnorm(x, weights["ln2.weight"], self.shape.norm_eps)
 
     def attention_sublayer(self, x: Tensor, weights: LayerWeights, positions: Tensor) -> Tensor:
         return self.stream(x) + self.attention(self.first_norm(x, weights), weights, positions)
