@@ -4,6 +4,8 @@ import itertools
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,14 @@ TOLD_MORE_THAN_ONCE: dict[str, str] = {}
 SMALLEST_MARGIN = 10
 NEARER = {"cache-leaves-full-pass-cached": 5}
 """Mistakes that the small case of their check moves by fewer tolerances, each with how many."""
+
+
+def test_the_dictionary_has_one_order_whatever_was_imported_first() -> None:
+    listed = "from cs336_harness.defects import all_defects; print(*all_defects())"
+    for first in ("tying", "blocks"):
+        code = f"import cs336_harness.defects.{first}; {listed}"
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert ran.stdout.split() == list(all_defects())
 
 
 def test_the_dictionary_is_large_and_every_entry_teaches() -> None:
