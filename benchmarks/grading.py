@@ -33,7 +33,7 @@ from cs336_harness.subject.loading import load
 from cs336_harness.verdict.suite import Suite
 
 ROOT = Path(__file__).resolve().parent.parent
-CS336 = [sys.executable, "-c", "from cs336_harness.cli import main; main()"]
+CS336 = [sys.executable, "-c", "from cs336_harness.cli import run; run()"]
 MISTAKES = (
     ("run_rmsnorm", "return result * 1.01"),
     ("run_silu", "return result + 1e-3"),

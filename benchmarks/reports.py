@@ -80,7 +80,7 @@ def main() -> None:
 
     from cs336_harness.checks import all_checks
     from cs336_harness.defects import contradiction, real_defects, subject_of
-    from cs336_harness.diagnosis.kept import kept
+    from cs336_harness.reference.kept import OBSERVATIONS, WORTH_WRITING, kept
     from cs336_harness.subject.calling import Subject
     from cs336_harness.subject.time_limit import Clock
     from cs336_harness.verdict.suite import Suite
@@ -109,7 +109,7 @@ def main() -> None:
             subject.clock = clock = OwnTime()
             for _ in Suite(subject).run(checks):
                 pass
-            kept().save()
+            kept(OBSERVATIONS).save(WORTH_WRITING)
             return clock.own
 
         return work

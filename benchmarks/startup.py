@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 PYTHON = sys.executable
-CS336 = [PYTHON, "-c", "from cs336_harness.cli import main; main()"]
+CS336 = [PYTHON, "-c", "from cs336_harness.cli import run; run()"]
 TORCH = [PYTHON, "-c", "import torch"]
 TORCH_AND_PYTEST = [PYTHON, "-c", "import torch, pytest"]
 

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
-CS336 = [sys.executable, "-c", "from cs336_harness.cli import main; main()"]
+CS336 = [sys.executable, "-c", "from cs336_harness.cli import run; run()"]
 END = r"q: quit"
 
 ATTENTION, LAYERS, TRANSFORMER = "attention.py", "layers.py", "transformer.py"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cs336_harness.places import HOME
-from cs336_harness.subject.environment import prepare_torch
+from cs336_harness.subject.environment import loading_torch
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.time_limit import CHECK_SECONDS, TOTAL_SECONDS
 
@@ -152,8 +152,8 @@ def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("adapters")
     if path is not None and not path.exists():
         raise pytest.UsageError(f"--adapters: no such file or directory: {path}")
-    prepare_torch()
-    from cs336_harness.checks.registry import GROUPS, TASKS
+    with loading_torch():
+        from cs336_harness.checks.registry import GROUPS, TASKS
 
     for name in sorted({*GROUPS, *TASKS, "attention"}):
         config.addinivalue_line("markers", f"{name}: checks of this group or handout task")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cs336_harness.diagnosis import kept as module
-from cs336_harness.diagnosis.kept import Kept, cache_directory, version
+from cs336_harness.reference import kept as module
+from cs336_harness.reference.kept import Kept, cache_directory, version
 
 
 def test_what_is_saved_is_found_again_by_the_next_process(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.registry import check
+from cs336_harness.reference.answers import from_run_to_run
 from cs336_harness.reference.hidden_inputs import cached
 from cs336_harness.reference.influence import InfluenceMap, map_from_calls
 from cs336_harness.reference.interventions import FLOW_SHAPE, SEED, base_ids, replacement_ids
@@ -73,6 +74,7 @@ def _influence(model: BuiltModel, token_ids: Tensor, whole: Tensor, noise: float
 
 
 @cached
+@from_run_to_run
 def _noise(shape: DecoderShape) -> float:
     """The rounding noise of the model's logits, measured on the first row."""
     oracle, token_ids = Oracle(shape), base_ids(shape, shape.context_length)[:1]

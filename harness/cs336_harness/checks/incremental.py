@@ -20,6 +20,7 @@ from cs336_harness.checks.input_limits import require_refusal_of_longer
 from cs336_harness.checks.registry import check
 from cs336_harness.checks.slow_oracle import BUILT, UNTIED_MHA
 from cs336_harness.checks.whole_model import Case, reference_logits
+from cs336_harness.reference.answers import from_run_to_run
 from cs336_harness.reference.hidden_inputs import cached
 from cs336_harness.reference.interventions import FLOW_SHAPE, base_ids, flow_weights, replacement_ids
 from cs336_harness.reference.oracle import Oracle
@@ -264,6 +265,7 @@ def past_256(subject: Subject) -> float:
 
 
 @cached
+@from_run_to_run
 def _apart_in(dtype: torch.dtype) -> float:
     """The yardstick for two passes of one model in half precision: a quarter of the noise, so that four are allowed.
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cs336_harness.checks.comparing import RoundedFrequencies
 from cs336_harness.reference import precision
+from cs336_harness.reference.answers import from_run_to_run
 from cs336_harness.reference.hidden_inputs import cached, more
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import NOISE_SEEDS, perturbed, shake
@@ -76,6 +77,7 @@ def _shaken(case: Case, seed: int) -> dict[str, Tensor]:
 
 
 @cached
+@from_run_to_run
 def reference_logits(case: Case) -> tuple[Tensor, float]:
     """The oracle's logits, float64, and their rounding noise as :func:`.tolerance.rounding_noise` has it."""
     token_ids, rounded = case.token_ids(), RoundedFrequencies(case.shape)
@@ -88,6 +90,7 @@ def reference_logits(case: Case) -> tuple[Tensor, float]:
 
 
 @cached
+@from_run_to_run
 def reference_gradients(case: Case) -> tuple[Gradients, float]:
     """The oracle's gradients by canonical name, and their noise relative to the largest element of each.
 

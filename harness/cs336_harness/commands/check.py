@@ -90,7 +90,7 @@ def check(
         write_json,
     )
     from cs336_harness.grading import require_linux
-    from cs336_harness.subject.environment import prepare_torch
+    from cs336_harness.subject.environment import loading_torch, prepare_torch
     from cs336_harness.subject.locating import ADAPTERS, locate, repository_here
     from cs336_harness.subject.setting import USUAL, Setting
     from cs336_harness.verdict.keyword import alternatives
@@ -130,12 +130,12 @@ def check(
             alternatives(keyword)
         locate(path)
         # Nobody waits for torch to be told of a wrong call: it is loaded here.
-        prepare_torch()
-        from cs336_harness.checks.registry import OPTIONAL_TASKS
-        from cs336_harness.course import drills
-        from cs336_harness.isolation.trial import Trial
-        from cs336_harness.verdict import report
-        from cs336_harness.verdict.suite import require_any_ran, select
+        with loading_torch():
+            from cs336_harness.checks.registry import OPTIONAL_TASKS
+            from cs336_harness.course import drills
+            from cs336_harness.isolation.trial import Trial
+            from cs336_harness.verdict import report
+            from cs336_harness.verdict.suite import require_any_ran, select
 
         checks = select(keyword)
         if isolated:

@@ -45,11 +45,11 @@ def watch(
         print("loading torch and the checks …", flush=True)
     from rich.console import Console
 
-    from cs336_harness.subject.environment import prepare_torch
+    from cs336_harness.subject.environment import loading_torch
 
-    prepare_torch()
-    from cs336_harness.verdict.suite import select
-    from cs336_harness.watch.loop import watch as watch_subject
+    with loading_torch():
+        from cs336_harness.verdict.suite import select
+        from cs336_harness.watch.loop import watch as watch_subject
 
     select(keyword)  # refuses a wrong -k now, once, and not at each save
     watch_subject(

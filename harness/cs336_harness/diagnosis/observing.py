@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.defects import Defect, Place, adapters_of
-from cs336_harness.diagnosis.kept import kept
+from cs336_harness.reference.kept import OBSERVATIONS, kept
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import HALF_UNIT, TOLERANCE_IN_NOISE, rounding_noise
 from cs336_harness.shapes import DecoderShape
@@ -116,12 +116,12 @@ def observe(subject: Subject, experiment: Experiment) -> Observed:
 def expected_of(experiment: Experiment, defects: Defects = ()) -> Observed:
     """What the experiment shows of the oracle, or of the oracle with some defects."""
     name = _name_to_keep(experiment, defects)
-    known = None if name is None else kept().get(name)
+    known = None if name is None else kept(OBSERVATIONS).get(name)
     if known is not None:
         return Observed(value=known) if isinstance(known, Tensor) else Observed(text=known[0], message=known[1])
     expected = _expected(experiment, defects)
     if name is not None:
-        kept().add(name, [expected.text, expected.message] if expected.value is None else expected.value)
+        kept(OBSERVATIONS).add(name, [expected.text, expected.message] if expected.value is None else expected.value)
     return expected
 
 
@@ -142,12 +142,12 @@ def _expected(experiment: Experiment, defects: Defects) -> Observed:
 def noise_of(experiment: Experiment, defects: Defects = ()) -> float:
     """The rounding noise of what the oracle, or a variation of it, shows."""
     name = _name_to_keep(experiment, defects)
-    known = None if name is None else kept().get(f"{name}|noise")
+    known = None if name is None else kept(OBSERVATIONS).get(f"{name}|noise")
     if isinstance(known, Tensor):
         return float(known)
     noise = _noise(experiment, defects)
     if name is not None:
-        kept().add(f"{name}|noise", torch.tensor(noise, dtype=torch.float64))
+        kept(OBSERVATIONS).add(f"{name}|noise", torch.tensor(noise, dtype=torch.float64))
     return noise
 
 

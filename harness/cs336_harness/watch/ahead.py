@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from cs336_harness.checks import all_checks
 from cs336_harness.checks.comparing import REFERENCE
 from cs336_harness.contract import MODEL_ENTRY_POINTS
-from cs336_harness.diagnosis.kept import kept
 from cs336_harness.diagnosis.observing import expected_of, noise_of
 from cs336_harness.diagnosis.programs import EVERY, QUICK, candidates, program
+from cs336_harness.reference.answers import answers_kept
+from cs336_harness.reference.kept import ANSWERS, OBSERVATIONS, WORTH_WRITING, kept
 from cs336_harness.subject.calling import Subject
 
 PREPARED = ("components", "assembly", "slow_oracle", "configuration")
@@ -27,8 +28,11 @@ mistakes show is kept, so that the next watch goes on from there."""
 def work_ahead() -> Iterator[None]:
     """One short step at a time, until the time for it is used up."""
     end = time.process_time() + AHEAD_SECONDS
-    yield from itertools.takewhile(lambda step: time.process_time() < end, _steps())
-    kept().save()  # once, here: a judge that found it unwritten would write it at each save of the learner's
+    with answers_kept():
+        yield from itertools.takewhile(lambda step: time.process_time() < end, _steps())
+    # Once, here: a judge that found them unwritten would write them at each save of the learner's.
+    kept(ANSWERS).save()
+    kept(OBSERVATIONS).save(WORTH_WRITING)
 
 
 def _steps() -> Iterator[None]:

@@ -1,8 +1,8 @@
-"""What never changes from run to run, kept in the user's cache directory: what each known mistake gives in each
-experiment, and its rounding noise.
+"""What never changes from run to run, kept in the user's cache directory: what the oracle answers where inputs are
+public, and what each known mistake gives in each experiment.
 
-One safetensors file, its name made of the harness's own sources and of PyTorch's version, so that no other version ever
-reads it. A file that is damaged, or a directory that cannot be written, costs time and nothing else.
+A safetensors file of each kind, its name made of the harness's own sources and of PyTorch's version, so that no other
+version ever reads it. A file that is damaged, or a directory that cannot be written, costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -65,17 +65,20 @@ class Kept:
         self._file: Any = None
         self._in_file: frozenset[str] = frozenset()
         self._new = 0
-        with contextlib.suppress(Exception):  # absent or damaged: everything is made again
-            self._open()
+        self._tried = False
 
     def _open(self) -> None:
+        self._tried = True
         file = safetensors.safe_open(self.path, "pt")
         facts = json.loads((file.metadata() or {}).get(FACTS, "{}"))
-        self._facts = {name: [str(part) for part in fact] for name, fact in facts.items()}
+        self._facts = {name: [str(part) for part in fact] for name, fact in facts.items()} | self._facts
         self._file, self._in_file = file, frozenset(file.keys())
 
     def get(self, name: str) -> Tensor | list[str] | None:
         """A tensor, or the strings of a fact; None when it is not known yet."""
+        if not self._tried:
+            with contextlib.suppress(Exception):  # absent or damaged: everything is made again
+                self._open()
         if name not in self._tensors and name in self._in_file:
             with contextlib.suppress(Exception):
                 self._tensors[name] = self._file.get_tensor(name)
@@ -90,21 +93,23 @@ class Kept:
         self._new += 1
 
     @property
-    def worth_writing(self) -> bool:
-        """Whether there is enough that is new."""
-        return self._new >= WORTH_WRITING
+    def new(self) -> int:
+        """How many entries are not in the file."""
+        return self._new
 
-    def save(self, least: int = WORTH_WRITING) -> None:
+    def save(self, least: int = 1) -> None:
         """Writes what is new, if it is ``least`` entries or more. A reader never sees half of a file."""
         if self._new < least:
             return
         self._new = 0
+        with contextlib.suppress(Exception):
+            self._open()  # it may be another file by now: a run has several judges
         for name in self._in_file:
             self.get(name)
         self._file, self._in_file = None, frozenset()  # Windows replaces no file that is open
         with contextlib.suppress(Exception):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            for old in self.path.parent.glob(f"{PREFIX}*"):
+            for old in self.path.parent.glob(f"{self.path.stem.partition('-')[0]}-*"):
                 if old != self.path:
                     old.unlink()
             for left in self.path.parent.glob(f"{UNFINISHED}*"):  # by who was ended while writing
@@ -119,13 +124,20 @@ class Kept:
                 name.unlink(missing_ok=True)
 
 
-PREFIX, UNFINISHED = "expected-", "unfinished-"
+UNFINISHED = "unfinished-"
+OBSERVATIONS, ANSWERS = "expected", "oracle"
+"""The kinds, by which their files' names begin."""
 
 
 @functools.cache
-def kept() -> Kept:
-    """What is kept for this version of the harness."""
+def _own_version() -> str:
+    return version()
+
+
+@functools.cache
+def kept(kind: str) -> Kept:
+    """What is kept of a kind for this version of the harness."""
     try:
-        return Kept(cache_directory() / f"{PREFIX}{version()}.safetensors")
+        return Kept(cache_directory() / f"{kind}-{_own_version()}.safetensors")
     except (OSError, RuntimeError):  # no home directory, or sources that cannot be read
         return Kept(Path(os.devnull) / "nowhere")
