@@ -60,7 +60,7 @@ def test_a_page_of_prose_is_read_throughout():
     [
         ("30,825,600", "30,822,400"),
         ("this makes 1,640,452,800", "this makes 1,560,041,600"),
-        ("6.56 GB", "6.11 GB"),
+        ("6.56 GB", "6.46 GB"),
         ("6. O: 5.24", "6. O: 5.25"),
         ("14.05 GFLOPs each", "14.5 GFLOPs each"),
         ("69.84 GFLOPs", "64.59 GFLOPs"),
@@ -75,6 +75,23 @@ def test_each_number_of_a_page_of_prose_is_judged(right: str, wrong: str):
     assert PROSE.count(right) == 1
     (finding,) = wrong_numbers(PROSE.replace(right, wrong))
     assert finding.claim.number.text.split()[0] in wrong
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "(b) Summing over all matrix multiplies, we end up at 3.682 TFLOPs in total.",
+        "(b) Adding everything, we land on 3.682 TFLOPs.",
+        "(b) So the forward pass comes out at 3.682 TFLOPs.",
+        "(a)\n\nNumber of trainable parameters: 1,560,041,600",
+        "(a)\n\nTrainable parameters: 1,560,041,600",
+        "(a)\n\n- 可训练参数总数：1,560,041,600",
+    ],
+)
+def test_a_wrong_total_is_wrong_however_it_is_introduced(said: str):
+    (finding,) = wrong_numbers(f"{configuration(XL)}\n\n{said}\n")
+    assert finding.quantity is not None
+    assert finding.quantity.is_of_all
 
 
 @given(st.data())

@@ -14,11 +14,13 @@ from cs336_harness.commands.writeup import writeup
 from cs336_harness.cost.presets import preset
 from cs336_harness.places import TEMPLATES
 from cs336_harness.writeup.questions import QUESTIONS, judge_text
+from cs336_harness.writeup.summary import findings_by_cause
 
 XL = HANDOUTS["2026"]
 SIZES = {"vocab_size": 50257, "context_length": 1024, "num_layers": 48, "d_model": 1600, "num_heads": 25, "d_ff": 4288}
 OPTIONAL = ("d", "e")
 WITHOUT_A_PLACE = ("derivation", "self_test", *OPTIONAL)  # in the answers of written.py
+ROOT = Path(__file__).parents[2]
 TEMPLATE = TEMPLATES / "WRITEUP.md"
 
 _app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
@@ -284,6 +286,20 @@ def test_the_report_names_lines_and_keeps_the_answers_to_itself(file):
     )
     assert "6,561,811,200" not in said
     assert "6,561,811,200 bytes = 6.562 GB (6.111 GiB)" in " ".join(_run(path, "--show-answers")[1].split())
+
+
+def test_the_report_remarks_upon_a_unit(file):
+    code, out, _ = _run(file(answer(XL, memory="6.11 GB")))
+    assert code == 0
+    assert "remark line 19: 6.11 GB. It is right in GiB (1024³ bytes each); a GB is 1000³ bytes." in " ".join(
+        out.split()
+    )
+
+
+def test_an_answer_of_another_handout_has_one_cause():
+    judgement = judge_text((ROOT / "WRITEUP.md").read_text(encoding="utf-8"), None, 2025)
+    (cause,) = findings_by_cause(judgement)
+    assert "d_ff 4288" in cause[0].hints[0]
 
 
 def test_json_for_a_program(file, tmp_path: Path):

@@ -14,6 +14,7 @@ _COLOURS = {
     "right": "green",
     "wrong": "red",
     "missing": "yellow",
+    "remark": "yellow",
     "left out": "bright_black",
     "not recognised": "bright_black",
 }

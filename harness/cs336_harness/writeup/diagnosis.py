@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from fractions import Fraction
 
 from cs336_harness.cost.ledger import BYTES, FLOPS, PARAMETERS, RATIO, SHARE
@@ -18,14 +20,18 @@ _NOUNS = {
 }
 
 
-def diagnose(written: Written, quantity: Quantity) -> list[str]:
-    """Sentences that name the mistakes that give exactly this number, to the digits that were written."""
+def diagnose(written: Written, quantity: Quantity, together: Mapping[Explanation, int]) -> list[str]:
+    """Sentences that name the mistakes that give exactly this number, to the digits that were written.
+
+    ``together`` is how many numbers of the answer each mistake gives: the likelier it is, the earlier it is named.
+    """
     if rounding := _rounding(written, quantity.value):
         return [rounding]
-    named = explained(written, quantity)
+    named = sorted(explained(written, quantity), key=lambda named: -together.get(named, 0))
     return [sentence(_NOUNS[quantity.dimension], named, quantity.case.ledger)] if named else []
 
 
+@functools.lru_cache(maxsize=1024)
 def explained(written: Written, quantity: Quantity) -> list[Explanation]:
     """The mistakes that give exactly this number, at most three ways."""
     from cs336_harness.cost.mistakes import mistakes_in, slips  # most answers make none

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from cs336_harness.cost.ledger import (
@@ -29,7 +30,7 @@ from cs336_harness.cost.ledger import (
     SHARE,
     components_of,
 )
-from cs336_harness.cost.measure import Measure
+from cs336_harness.cost.measure import Explanation, Measure
 from cs336_harness.cost.presets import readable_preset
 from cs336_harness.cost.quantities import COMPONENT_GROUPS, EMBEDDING, Case, Quantity, quantity
 from cs336_harness.writeup.books import Books, measure
@@ -37,7 +38,7 @@ from cs336_harness.writeup.claims import RIGHT, UNRECOGNISED, WRONG, Claim, Find
 from cs336_harness.writeup.diagnosis import diagnose, explained
 from cs336_harness.writeup.document import Document, Passage, TableBlock
 from cs336_harness.writeup.formulas import values_of
-from cs336_harness.writeup.numbers import Written, find_numbers
+from cs336_harness.writeup.numbers import PREFIXES, Written, find_numbers
 from cs336_harness.writeup.ratios import judge_ratio
 from cs336_harness.writeup.sentences import claims_of_passage
 from cs336_harness.writeup.tables import claims_of_table
@@ -80,7 +81,7 @@ def judge_claims(claims: Sequence[Claim], books: Books, has_parts: bool) -> list
     for in_the_light_of in (_its_column, _the_whole, _its_part):
         settled = in_the_light_of(findings, books)
         findings = [settled(finding) if finding.quantity is not None else finding for finding in findings]
-    return [_with_its_mistake(finding, books) for finding in findings]
+    return _with_their_mistakes(findings, books)
 
 
 def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
@@ -94,6 +95,10 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
     for role in said:
         if number.matches(role.value):
             return Finding(claim, RIGHT, role)
+    binary = number.in_binary()
+    for role in said:
+        if binary is not None and binary.matches(role.value):
+            return Finding(claim, RIGHT, role, (_remark_on_unit(number.unit),))
     if other := _of_another_model(claim, said, books) or _of_its_formula(claim, books):
         return Finding(claim, WRONG, other)
     if not (said and claim.certain and _answerable(claim, has_parts) and _is_in_the_account(claim)):
@@ -106,6 +111,11 @@ def _judge(claim: Claim, books: Books, has_parts: bool) -> Finding:
     if excuse is not None:
         return Finding(claim, RIGHT if number.names_itself else UNRECOGNISED, excuse)
     return Finding(claim, WRONG, nearest)
+
+
+def _remark_on_unit(unit: str) -> str:
+    power = PREFIXES.index(unit[0].upper())
+    return f"It is right in {unit[0]}iB (1024{'¹²³⁴⁵⁶'[power]} bytes each); a {unit} is 1000{'¹²³⁴⁵⁶'[power]} bytes."
 
 
 def _near(value: Fraction, true: Fraction) -> bool:
@@ -379,14 +389,23 @@ def _its_part(findings: list[Finding], books: Books) -> _Settled:
     return settled
 
 
-def _with_its_mistake(finding: Finding, books: Books) -> Finding:
-    role = finding.quantity
-    if finding.verdict != WRONG or role is None or finding.hints:
-        return finding
-    return dataclasses.replace(finding, hints=tuple(_hints(finding.claim.number, role, books)))
+def _with_their_mistakes(findings: list[Finding], books: Books) -> list[Finding]:
+    """The wrong numbers with the mistakes that give them: the one that gives most of them first, where several fit."""
+    unexplained = [f for f in findings if f.verdict == WRONG and f.quantity is not None and not f.hints]
+    together = Counter(
+        named for f in unexplained if f.quantity is not None for named in explained(f.claim.number, f.quantity)
+    )
+    return [
+        dataclasses.replace(f, hints=tuple(_hints(f.claim.number, f.quantity, books, together)))
+        if f in unexplained and f.quantity is not None
+        else f
+        for f in findings
+    ]
 
 
-def _hints(number: Written, role: Quantity, books: Books) -> Iterator[str]:
+def _hints(
+    number: Written, role: Quantity, books: Books, together: Mapping[Explanation, int] | None = None
+) -> Iterator[str]:
     """The mistake that gives a wrong number, as a sentence; nothing where none does."""
     siblings = [case for case in books.models.values() if case != role.case] if role.case == books.main else []
     same = (case for case in siblings if number.names_itself and number.matches(quantity(role.measure, case).value))
@@ -400,4 +419,4 @@ def _hints(number: Written, role: Quantity, books: Books) -> Iterator[str]:
         length, longer = shorter.case.sequence_length, role.case.sequence_length
         yield f"It is the number at {length:,} positions, and at {longer:,} it is another one."
     else:
-        yield from diagnose(number, role)
+        yield from diagnose(number, role, together or {})

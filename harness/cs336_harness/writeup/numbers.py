@@ -52,7 +52,8 @@ _UNIT = "|".join(
     f"(?P<prefix{number}>{prefixes})(?P<unit{number}>{spelled})"
     for number, (*_, prefixes, spelled) in enumerate(_UNITS)
 )
-_PREFIXES = "KMGTPE"
+PREFIXES = "KMGTPE"
+"""Of units, each a thousand, or 1,024, times the one before."""
 _NEAR = 60
 """How many characters around a number may say what it is: "about", "factor of", an operator."""
 
@@ -132,10 +133,12 @@ class Written:
         cut_off = self.loose and 0 < true - self.value < self.step
         return self.value == true or 2 * abs(self.value - true) <= self.step or cut_off
 
-    @property
-    def exact(self) -> bool:
-        """Whether every digit was written."""
-        return self.step == 0
+    def in_binary(self) -> Written | None:
+        """These GB read as GiB, which most tools call GB; None for any other number."""
+        if self.dimension != BYTES or len(self.unit) != 2 or self.unit[1] != "B":
+            return None
+        more = Fraction(1024, 1000) ** (1 + PREFIXES.index(self.unit[0].upper()))
+        return dataclasses.replace(self, value=self.value * more, step=self.step * more)
 
     def in_unit(self, unit: Unit) -> Written:
         """This bare number read in the unit that a table's header states for it."""
@@ -238,7 +241,7 @@ def _unit(match: re.Match[str]) -> Unit:
     for number, (dimension, size, base, name, *_) in enumerate(_UNITS):
         if groups.get(f"unit{number}") is not None:
             prefix = groups[f"prefix{number}"][:1]
-            factor = base ** (1 + _PREFIXES.index(prefix.upper())) if prefix else 1
+            factor = base ** (1 + PREFIXES.index(prefix.upper())) if prefix else 1
             return Unit(
                 dimension, scale * size * factor, (prefix if name == "B" and prefix == "k" else prefix.upper()) + name
             )

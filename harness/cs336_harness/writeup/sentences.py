@@ -45,9 +45,16 @@ def claims_of_passage(passage: Passage) -> Iterator[Claim]:
     numbers = [number for number in find_numbers(text) if not number.working and _worth_reading(number)]
     if not numbers:
         return
-    label = readings_of_label(passage.label)
     mentions = find_mentions(words)
-    scopes_of_heading = scopes_of(passage.heading.rpartition(" / ")[2])
+    heading = passage.heading.rpartition(" / ")[2]
+    scopes_of_heading = scopes_of(heading)
+    label = readings_of_label(passage.label)
+    if (
+        not label
+        and any_of("count_of_all").fullmatch(passage.label)
+        and not find_mentions(f"{heading} {passage.intro}")
+    ):
+        label = [EVERYTHING]
     aside = is_aside(words) or says("another_question", passage.heading)
     # A number alone, as code prints it, answers the question that it stands under, and no other.
     alone = not passage.part and not re.search(r"[^\W\d_]", _without(words, numbers))

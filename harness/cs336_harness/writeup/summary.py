@@ -15,6 +15,8 @@ from cs336_harness.writeup.configuration import Configuration
 from cs336_harness.writeup.questions import Answer, Judgement
 from cs336_harness.writeup.sources import Source
 
+REMARK = "remark"
+"""Heads a line about a right number that could be said better."""
 _MOST_LISTED = 12
 """How many numbers of one cause, or not recognised, are listed before the rest are only counted."""
 _WITHOUT_NUMBERS = ("c.largest", "derivation", "self_test", "b.sum", "b.multiplies")
@@ -31,6 +33,13 @@ def report_lines(judgement: Judgement, name: str, *, show_answers: bool = False)
     if causes := findings_by_cause(judgement):
         yield "", ""
     yield from ((WRONG, describe_cause(findings, source, show_answers=show_answers)) for findings in causes)
+    remarks: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in judgement.findings:
+        if finding.verdict == RIGHT and finding.hints:
+            remarks.setdefault(finding.hints, []).append(finding)
+    for hints, findings in remarks.items():
+        shown = _listed(f"{source.place(finding.line)}: {finding.claim.number.text}" for finding in findings)
+        yield REMARK, f"{shown}. {' '.join(hints)}"
     unknown = [finding for finding in judgement.findings if finding.verdict == UNRECOGNISED]
     if unknown:
         shown = _listed(f"{finding.claim.number.text} ({source.place(finding.line)})" for finding in unknown)
