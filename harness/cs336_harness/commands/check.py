@@ -135,6 +135,7 @@ def check(
             from cs336_harness.course import drills
             from cs336_harness.isolation.trial import Trial
             from cs336_harness.verdict import report
+            from cs336_harness.verdict.progress import written_ahead
             from cs336_harness.verdict.suite import require_any_ran, select
 
         checks = select(keyword)
@@ -157,6 +158,7 @@ def check(
         console.print(line, markup=False, highlight=False, style="bold")
         asked = {check.id for check in checks if check.not_asked(setting) is None}
         started = time.perf_counter()
+        written = written_ahead(trial.root) if setting.usual and keyword is None else None
         with console.status("") as status:
             for result in trial.run():
                 done = sum(result.check.id in asked for result in trial.results)
@@ -199,6 +201,7 @@ def check(
         missing=missing,
         blockers=blockers,
         standing=setting.usual,
+        written=written,
     )
     for line in closing:
         console.print(line, markup=False, highlight=False)

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -422,7 +422,13 @@ def _compiled(name: str, code: tuple[str, ...]) -> tuple[CodeType, CodeType]:
 
 
 def _signature_of(function: Any) -> inspect.Signature | None:
-    """A function's signature; None where it has none to read.
+    """A function's signature; None where it has none to read."""
+    # Anything else that can be called may have a hash, or an equality, of the subject's own.
+    return (_signature_read_once if type(function) is FunctionType else _signature_read)(function)
+
+
+def _signature_read(function: Any) -> inspect.Signature | None:
+    """The same, read now.
 
     Python 3.14 evaluates annotations when they are asked for, and one may name what only a type checker imports.
     """
@@ -434,6 +440,9 @@ def _signature_of(function: Any) -> inspect.Signature | None:
         return inspect.signature(function)
     except Exception:  # whatever it is made of
         return None
+
+
+_signature_read_once = functools.lru_cache(maxsize=256)(_signature_read)
 
 
 def _is_blank(code: CodeType) -> bool:

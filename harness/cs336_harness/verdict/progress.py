@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shlex
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from cs336_harness.checks import Check, all_checks, find
@@ -149,11 +150,17 @@ def _outcome(result: Result | None) -> str:
     return "passed" if result.outcome == "advisory" else result.outcome
 
 
-def progress_lines(results: Iterable[Result], root: Path | None = None, file: str = ADAPTERS) -> list[str]:
+def progress_lines(
+    results: Iterable[Result],
+    root: Path | None = None,
+    file: str = ADAPTERS,
+    written: Callable[[], str] | None = None,
+) -> list[str]:
     """The standing for a person: what is filled and passed, what comes next, and the completion criterion.
 
-    ``root`` is the folder with the subject's ``WRITEUP.md``; it is judged here, where every required check ran;
-    ``file`` is where the entry points are. Of a whole decoder, which nobody writes task by task, there are none.
+    ``root`` is the folder with the subject's ``WRITEUP.md``; it is judged here, where every required check ran, unless
+    ``written`` gives the line on it. ``file`` is where the entry points are. Of a whole decoder, which nobody writes
+    task by task, there are none.
     """
     results = list(results)
     if any(result.whole_decoder for result in results):
@@ -171,7 +178,8 @@ def progress_lines(results: Iterable[Result], root: Path | None = None, file: st
     in_part = sum(task.state == "passed" and not task.passed for task in standing.tasks)
     lines[0] = f"{filled} of {len(ENTRY_POINTS) - left_out} entry points filled, {lines[0]}"
     lines[0] += f", in {in_part} more as far as they could run" if in_part else ""
-    return [*lines, "complete when", *(f"  {line}" for line in (*_criteria(standing), _written(root)))]
+    last = written() if written is not None else _written(root)
+    return [*lines, "complete when", *(f"  {line}" for line in (*_criteria(standing), last))]
 
 
 def _next(standing: Progress, task: Standing, file: str) -> str:
@@ -199,6 +207,19 @@ def _criteria(standing: Progress) -> Iterator[str]:
         elif criterion.state == "skipped":
             how = f" (could not run{lacks})"
         yield f"{MARKS['skipped' if in_part else criterion.state]} {criterion.name}{how}"
+
+
+def written_ahead(root: Path | None) -> Callable[[], str]:
+    """Judges the written answer while other processes are at work; what is returned waits for the line on it."""
+    lines: list[str] = []
+    thread = threading.Thread(target=lambda: lines.append(_written(root)), daemon=True)
+    thread.start()
+
+    def line() -> str:
+        thread.join()
+        return lines[0] if lines else _written(root)
+
+    return line
 
 
 def _written(root: Path | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,15 @@ def print_report(
     missing: str | None = None,
     blockers: Sequence[Result] = (),
     standing: bool = True,
+    written: Callable[[], str] | None = None,
 ) -> None:
     """The whole verdict: a row for each task, then every failure in full, then one line that sums up.
 
     ``blockers`` are failures of checks that were not asked for and block one that was: they are what must be read.
 
     ``root`` is where the subject's written answer is looked for, ``file`` what its adapters are called; ``missing``
-    says which checks have no result, and why; ``standing`` whether it ends with where the learner stands.
+    says which checks have no result, and why; ``standing`` whether it ends with where the learner stands,
+    with the line on the written answer that ``written`` gives.
     """
     if any(result.whole_decoder for result in results):
         console.print(Text(WHOLE_DECODER, "dim"))
@@ -94,7 +96,7 @@ def print_report(
     _print_skipped(console, results)
     console.print(_summary_line(results, seconds, missing))
     if standing:
-        for line in progress_lines(results, root, file):
+        for line in progress_lines(results, root, file, written):
             console.print(Text(line, "green" if line.startswith("  ✓") else ""))
 
 
