@@ -90,7 +90,7 @@ def test_a_wrong_one_says_what_where_and_which() -> None:
     assert first.diagnosis.confidence in ("certain", "likely")
     assert "run_silu" in first.diagnosis.reproducer
     assert "adapters" not in first.diagnosis.reproducer  # they are defined here, and in no file
-    assert "see it for yourself, where your functions are defined:" in str(verdict)
+    assert "see it for yourself on a small case, where your functions are defined:" in str(verdict)
     exec(first.diagnosis.reproducer, functions(RIGHT + GELU))
     assert {result.blocked_by for result in verdict.of("blocked")} == {"components.silu"}
     assert verdict.summary in repr(verdict)

@@ -162,7 +162,7 @@ VIOLATORS: list[tuple[str, Any, str]] = [
     (
         "refuses[kv_heads_that_do_not_divide]",
         assembled(refuse=refusing("multiple of num_kv_heads")),
-        "for num_kv_heads 4",
+        "for num_kv_heads 400",
     ),
     ("refuses[odd_head_size]", assembled(refuse=refusing("head size")), "an even head size"),
     (
@@ -274,6 +274,15 @@ def test_a_refusal_costs_nothing() -> None:
     """Every misfit is refused by a model that would need petabytes; the correct variation passes, and makes nothing."""
     judged = results(VariationAdapters(COVERING["fused"]), "configuration")
     assert {result.outcome for result in judged.values()} == {"passed"}
+
+
+def test_a_model_without_the_weights_of_its_layers_is_told_so_once_and_not_for_each_size() -> None:
+    def outside(model: Any) -> dict[str, Any]:
+        return {name: weight for name, weight in model.named().items() if not name.startswith("layers.")}
+
+    failed = failures(assembled(weights=outside), "configuration")
+    assert list(failed) == ["configuration.model_builds"]
+    assert "layers.0" in failed["configuration.model_builds"]
 
 
 def test_a_warning_of_sizes_that_nobody_else_asks_for_is_not_shown() -> None:

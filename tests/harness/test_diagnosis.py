@@ -305,3 +305,10 @@ def test_a_product_with_a_weight_that_is_not_transposed_is_told_as_that() -> Non
         "what is wrong: x @ W is computed with W of shape (128, 48); weights are stored (out, in), so y = W x is"
         " x @ W.T: (48) times (48, 128) gives (128)"
     )
+
+
+def test_the_evidence_of_a_name_never_denies_its_place() -> None:
+    found = diagnosis(known("causal-mask-inverted"), "components.multihead_self_attention")
+    assert found.title == "causal-mask-inverted"
+    assert found.where == "mask"
+    assert not any("not the mask" in line for line in found.evidence)

@@ -168,3 +168,18 @@ def test_a_path_outside_of_this_repository_may_follow_a_space(pytester: pytest.P
     assert result.returncode == 0, result.stdout
     assert "subject.py" in result.stdout
     assert not (subject.parent / ".pytest_cache").exists()
+
+
+def test_an_advisory_that_is_blocked_is_counted_as_little_as_by_check(
+    judge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        f"test_{n} = judged_by({name!r})" for n, name in enumerate(["components.rmsnorm", HALF, "components.silu"])
+    ]
+    monkeypatch.setitem(globals(), "TESTS", "\n".join(["from cs336_harness.pytest_plugin import judged_by", *lines]))
+    wrong = "\nrun_rmsnorm = lambda weights, **others: reference.run_rmsnorm(weights=weights * weights, **others)\n"
+    text = judge(wrong).stdout.str()
+    assert "1 failed, 1 passed in" in text
+
+
+HALF = "components.rmsnorm_half_precision[bfloat16]"

@@ -8,6 +8,7 @@ from variations import Variation, VariationAdapters
 
 from cs336_harness.checks import all_checks
 from cs336_harness.contract import MODEL_ENTRY_POINTS
+from cs336_harness.diagnosis import Diagnosis
 from cs336_harness.subject.calling import Subject
 from cs336_harness.verdict.report import print_report, verdict_line, verdict_sentence
 from cs336_harness.verdict.suite import Result, Suite, blockers
@@ -37,7 +38,7 @@ def test_what_is_blocked_is_counted_and_not_listed() -> None:
 
 def test_advisories_are_one_line_while_something_required_fails() -> None:
     text = told(FAILED, ADVISORY)
-    assert "1 advisory check failed as well, which never counts; -v shows them" in text
+    assert "1 advisory check failed too; it does not count, -v shows it" in text
     assert "a long story" not in text
     assert "a long story" in told(FAILED, ADVISORY, verbose=True)
     assert "a long story" in told(result("components.silu", "passed"), ADVISORY)
@@ -85,10 +86,37 @@ def test_a_failure_says_what_is_wrong_before_the_numbers() -> None:
     text = told(suite.result(all_checks()["components.silu"]))
     assert "what is wrong: the activation is 1.5 × z sigmoid(z), must be z sigmoid(z)" in text
     assert text.index("what is wrong") < text.index("elements differ")
-    assert "see it for yourself, in the folder that holds adapters.py:" in text
+    assert "see it for yourself on a small case, in the folder that holds adapters.py:" in text
 
 
 def test_what_could_not_run_is_not_among_those_of_which_some_failed() -> None:
     assert verdict_sentence({"failed": 1, "passed": 4, "skipped": 80}, []) == (
         "1 of 5 required checks that could run failed"
     )
+
+
+def test_a_legend_says_what_the_words_behind_a_place_mean() -> None:
+    def failed(confidence: str, told_before: str | None = None) -> Result:
+        found = result("components.silu", "failed", message="run_silu differs")
+        found.diagnosis = Diagnosis("norm", confidence, told_before=told_before)
+        return found
+
+    assert "(likely): the best guess, not proven" in told(failed("likely"))
+    assert "(certain)" not in told(failed("likely")).replace("where: norm (certain)", "")
+    assert "(measured): read off your own results" in " ".join(told(failed("measured"), failed("certain")).split())
+    assert "not proven" not in told(FAILED)
+    assert "not proven" not in told(failed("likely", told_before="components.rmsnorm"))
+
+
+def test_tied_and_untied_are_explained_where_a_failure_says_them() -> None:
+    wrong = result("slow_oracle.built_logits[mha]", "failed", message="the built model (4 heads, untied) differs")
+    assert "untied: each has its own" in told(wrong)
+    assert "untied: each has its own" not in told(FAILED)
+
+
+def test_a_check_that_lasts_is_told_in_seconds() -> None:
+    long, short = result("components.silu", "passed"), result("components.swiglu", "passed")
+    long.seconds, short.seconds = 37.195, 0.042
+    text = told(long, short, verbose=True)
+    assert "37.2 s" in text
+    assert "42 ms" in text

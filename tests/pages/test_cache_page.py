@@ -20,7 +20,7 @@ SHAPE = DecoderShape(
 )
 SHOWN: dict[str, type[CacheDefect]] = {
     "right": CacheDefect,
-    "mask of the queries only": all_defects()["cache-mask-of-queries-only"],
+    "mask ignores held keys": all_defects()["cache-mask-ignores-held-keys"],
     "no mask in later pieces": all_defects()["cache-no-mask-in-later-pieces"],
 }
 

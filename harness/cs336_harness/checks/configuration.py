@@ -82,6 +82,9 @@ def size_counts(subject: Subject, case: dict[str, int]) -> None:
     ((field, other),) = case.items()
     shape = hidden_shape(**case)
     before, after = weight_sizes(subject, hidden_shape()), weight_sizes(subject, shape)
+    within_a_layer = field not in ("vocab_size", "d_model")
+    if before and within_a_layer and not any(name.startswith("layers.") for name in before):
+        return  # the model names no weight of a layer: configuration.model_builds says which it lacks
     if before and before == after:
         raise CheckFailure(
             f"get_transformer_lm ignores {field}: {getattr(SHAPE, field)} and {other} give the same weights;"
@@ -237,14 +240,15 @@ def run_rope_theta(subject: Subject) -> None:
 
 
 # Huge, so that making any matrix before the sizes are checked fails at once instead of using memory: the smallest has
-# 1.92e14 bytes, more than a process can address.
+# 1.92e14 bytes, more than a process can address. The heads are many and the context short, so that a table of rotations
+# made before it costs nothing.
 HUGE = DecoderShape(
     vocab_size=10**8,
     context_length=16,
     d_model=12 * 10**6,
     num_layers=2,
-    num_heads=6,
-    num_kv_heads=2,
+    num_heads=600,
+    num_kv_heads=200,
     d_ff=10**8,
 )
 
@@ -301,11 +305,11 @@ _MAY_BE_ZERO = ("num_layers",)
             [{"d_model": HUGE.d_model + 1}, {"num_heads": 7, "num_kv_heads": 7}],
         ),
         "kv_heads_that_do_not_divide": Param(
-            ("num_heads must be a multiple of num_kv_heads", [{"num_kv_heads": 4}, {"num_kv_heads": 12}]),
+            ("num_heads must be a multiple of num_kv_heads", [{"num_kv_heads": 400}, {"num_kv_heads": 1200}]),
             after=[_HEADS_FIRST],
         ),
         "odd_head_size": Param(
-            ("rotary positions need an even head size", [{"d_model": 6 * 1999999}]), after=[_HEADS_FIRST]
+            ("rotary positions need an even head size", [{"d_model": 600 * 19999}]), after=[_HEADS_FIRST]
         ),
         "zero": Param(
             ("every size must be positive", [{name: 0} for name in _SIZE_NAMES if name not in _MAY_BE_ZERO]),

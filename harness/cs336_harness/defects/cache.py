@@ -82,12 +82,12 @@ class PositionsOneEarly(CacheDefect):
 
 
 @defect(
-    "cache-mask-of-queries-only",
+    "cache-mask-ignores-held-keys",
     Place.CACHE,
     hint="The mask of a piece has as many columns as there are keys. In which column does a query's own key stand?",
     steps=WHO_SEES_WHAT,
 )
-class MaskOfTheQueriesOnly(CacheDefect):
+class MaskIgnoresHeldKeys(CacheDefect):
     """The causal mask begins at the top left: query i of a piece sees the keys 0 to i of the whole text."""
 
     def visible_in_piece(self, query: int, new: int, held: int) -> Sequence[int]:

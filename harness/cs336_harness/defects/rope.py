@@ -265,7 +265,7 @@ class RopePositionsInBfloat16(OracleDefect):
     "rope-tables-in-bfloat16",
     Place.POSITIONS,
     rounds=True,
-    hint="In which dtype are the cosines and sines kept? Casting the model casts its buffers too.",
+    hint="In which dtype are the cosines and sines at the line that multiplies? They must be float32 there.",
     steps=("Print the cosine of position 1, pair 0: cos 1 is 0.540302, bfloat16 makes 0.539062 of it.",),
 )
 class RopeTablesInBfloat16(OracleDefect):

@@ -157,7 +157,7 @@ COMPONENT_LADDERS: dict[str, Callable[[], Program]] = {
             Rung("first axis", "along the first axis", Place.ATTENTION, lambda: _softmax(0)),
             Rung("middle axis", "along the middle axis", Place.ATTENTION, lambda: _softmax(1)),
             Rung("huge values", "on values of ten thousand", Place.ATTENTION, lambda: _softmax(-1, 10000.0)),
-            Rung("slices far apart", "when one slice lies far below another", Place.ATTENTION, _far_apart),
+            Rung("slices far apart", "on rows of very different size", Place.ATTENTION, _far_apart),
         ),
         facts.SOFTMAX_SIDE_EFFECTS,
     ),

@@ -214,10 +214,16 @@ def _named(probe: Probe, name: str, check: Check, found: Match) -> Diagnosis:
         together=found.together,
         told_before=told_before,
         reading=doubt or "",
-        evidence=[] if located is None else located.evidence,
+        evidence=[] if located is None else [line for line in located.evidence if not _denies(line, places)],
         reproducer=reproducer(probe, name),
         figures={} if told_before is not None else measured(probe.subject, name, " and ".join(places)),
     )
+
+
+def _denies(line: str, places: list[str]) -> bool:
+    """Whether a conclusion says that the fault is not where a known mistake has its place, which shows there too."""
+    denied = line.partition(" not ")[2] + (" attention, feed-forward, heads, mask" if "outside of both" in line else "")
+    return any(place in denied for place in places)
 
 
 def _others(probe: Probe, name: str, found: Match) -> Defects:

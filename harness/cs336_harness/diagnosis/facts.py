@@ -296,7 +296,7 @@ MODEL_SIDE_EFFECTS = (
 
 SOFTMAX_SIDE_EFFECTS = fact(
     "run_softmax: input untouched",
-    "in what it leaves of its input",
+    "in whether its input is left as it was",
     Place.ATTENTION,
     "x = torch.tensor([[0.0, 1.0], [2.0, 5.0]])",
     "run_softmax(x, -1)",

@@ -92,7 +92,7 @@ class Diagnosis:
         imports = next((line.split()[1] for line in self.reproducer if line.startswith("from ")), None)
         file = "" if imports is None else f"{imports.replace('.', '/')}.py"
         place = f"in the folder that holds {file}" if file else "where your functions are defined"
-        return [f"see it for yourself, {place}:", *(f"    {line}" for line in self.reproducer)]
+        return [f"see it for yourself on a small case, {place}:", *(f"    {line}" for line in self.reproducer)]
 
     def to_json(self) -> dict[str, Any]:
         """The shape of docs/DESIGN.md, "Outcomes and exit status", and what else is known."""

@@ -88,9 +88,9 @@ def _after_the_head(bench: Bench) -> tuple[Place, str] | None:
     if apart(zeros, plain) == 0.0:
         return Place.HEAD, "lm_head.weight has no effect"
     if float(zeros.abs().max()) > small:
-        return Place.POST_PROCESSING, f"a head of zeros gives logits up to {float(zeros.abs().max()):.3g}"
+        return Place.POST_PROCESSING, f"with lm_head.weight all zero, logits still reach {float(zeros.abs().max()):.3g}"
     if apart(doubled, 2 * plain) > small:
-        return Place.POST_PROCESSING, "twice the head does not give twice the logits"
+        return Place.POST_PROCESSING, "twice lm_head.weight does not give twice the logits"
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(plain, plain.to(dtype).to(torch.float64)):
             return Place.POST_PROCESSING, f"every logit is a number of {str(dtype).removeprefix('torch.')}"
@@ -105,9 +105,9 @@ def _after_the_head(bench: Bench) -> tuple[Place, str] | None:
         place = Place.HEAD if zero else Place.POST_PROCESSING
         return (
             place,
-            f"a head of zeros but for row 3 gives logit {row} too"
+            f"with lm_head.weight zero in every row but row 3, logit {row} is not zero"
             if not zero
-            else f"row 3 of the head makes logit {row}",
+            else f"row 3 of lm_head.weight makes logit {row}, must make logit 3",
         )
     return None
 

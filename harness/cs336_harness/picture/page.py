@@ -22,7 +22,7 @@ from cs336_harness.checks.registry import OPTIONAL_TASKS
 from cs336_harness.picture import drawing
 from cs336_harness.picture.charts import charts_of
 from cs336_harness.picture.parts import WORDS, Judged, located, states
-from cs336_harness.verdict.report import MARKS, verdict_sentence
+from cs336_harness.verdict.report import MARKS, confidence_legend, verdict_sentence
 from cs336_harness.verdict.suite import WHOLE_DECODER
 
 MAY_BE_LEFT_OUT: dict[str, Any] = {
@@ -185,6 +185,11 @@ def content(data: Mapping[str, Any]) -> str:
             sentence=sentence(data),
             failures=failures,
             opened=OPENED,
+            confidence=confidence_legend(
+                str(each.diagnosis["confidence"])
+                for each in failures
+                if each.diagnosis is not None and not each.diagnosis.get("told_before")
+            ),
             states=states(shown, first),
             blanks=Counter(check["message"] for check in checks if check["outcome"] == "blank"),
             summary=Counter(check["outcome"] for check in checks),

@@ -178,7 +178,7 @@ WORST_FIRST = ("failed", "blank", "blocked", "advisory", "skipped", "passed")
 WORDS = {
     "passed": "right",
     "failed": "wrong",
-    "blocked": "waiting",
+    "blocked": "blocked",
     "blank": "blank",
     "advisory": "advisory",
     "skipped": "not defined",

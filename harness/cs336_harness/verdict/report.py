@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -94,10 +95,37 @@ def print_report(
     _print_advisories(console, results, in_full=verbose or not any(result.stops_exit_zero for result in results))
     _print_blank(console, results)
     _print_skipped(console, results)
+    failed = [result for result in (*blockers, *results) if result.outcome == "failed"]
+    told = [r.diagnosis for r in failed if r.diagnosis is not None and r.diagnosis.told_before is None]
+    legend = [confidence_legend(diagnosis.confidence for diagnosis in told), TIED if _says_tied(failed) else ""]
+    for line in filter(None, legend):
+        console.print(Text(f"\n{line}", "dim"))
     console.print(_summary_line(results, seconds, missing))
     if standing:
         for line in progress_lines(results, root, file, written):
             console.print(Text(line, "green" if line.startswith("  ✓") else ""))
+
+
+CONFIDENCE = {
+    "certain": "(certain): one known mistake gives your very numbers, and nothing measured speaks against it",
+    "measured": "(measured): read off your own results, whatever the cause",
+    "likely": "(likely): the best guess, not proven",
+}
+"""What the word behind a place says, in a legend."""
+
+
+def confidence_legend(words: Iterable[str]) -> str:
+    """What the words behind the places of failures mean, for those that occur; nothing where none does."""
+    told = set(words)
+    return "; ".join(meaning for word, meaning in CONFIDENCE.items() if word in told)
+
+
+TIED = "tied: embedding and head share one weight; untied: each has its own"
+
+
+def _says_tied(results: Iterable[Result]) -> bool:
+    """Whether a failure that is no question of tying speaks of a tied or an untied model."""
+    return any(re.search(r"\b(un)?tied\b", each.message) for each in results if each.check.group != "tying")
 
 
 def hidden_output_line(number: int) -> str | None:
@@ -139,8 +167,12 @@ def _check_table(results: Sequence[Result]) -> RenderableType:
         if result.unasked:
             continue
         mark = Text(MARKS[result.outcome], STYLES[result.outcome])
-        table.add_row(mark, Text(result.check.id), Text(f"{1000 * result.seconds:.0f} ms", "dim"))
+        table.add_row(mark, Text(result.check.id), Text(_lasted(result.seconds), "dim"))
     return Padding(table, (1, 0, 0, 0))
+
+
+def _lasted(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def failure_block(
@@ -194,8 +226,12 @@ def _print_advisories(console: Console, results: Sequence[Result], *, in_full: b
         return
     style, mark = STYLES["advisory"], MARKS["advisory"]
     if not in_full:
-        checks = "1 advisory check" if len(own) == 1 else f"{len(own)} advisory checks"
-        console.print(Text(f"\n{mark} {checks} failed as well, which never counts; -v shows them", style))
+        told = (
+            ("1 advisory check", "it does", "it")
+            if len(own) == 1
+            else (f"{len(own)} advisory checks", "they do", "them")
+        )
+        console.print(Text("\n{} {} failed too; {} not count, -v shows {}".format(mark, *told), style))
         return
     console.print(Text("\nadvisory (reported, never failed)", style))
     for result in own:
