@@ -178,7 +178,7 @@ def test_every_box_is_a_link_with_its_state_in_words() -> None:
     ]
     assert len(boxes) == len(drawing.BOXES)
     assert all(attrs["aria-label"] for attrs in boxes)
-    assert "RoPE, rotary positions: waiting (1 waiting)" in {attrs["aria-label"] for attrs in boxes}
+    assert "RoPE, rotary positions: blocked (1 blocked)" in {attrs["aria-label"] for attrs in boxes}
 
 
 def test_the_page_loads_nothing_and_runs_its_own_script_only() -> None:
