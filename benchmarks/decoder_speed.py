@@ -12,6 +12,10 @@ Memory is what the process grows by at most during one forward and backward pass
 decoder in a process of its own (Linux only). The operators are PyTorch's profiler's, by their own time: matrix
 multiplies and fused attention are the same calls for both decoders, so what is left of the time is all that code can
 change.
+
+What holds the ratio is these calls: nine tenths of Llama's time and more. Fewer and larger products do not shorten
+them. Gate and value of the feed-forward as one product, or queries, keys and values as one, take as long as apart,
+because each of them runs at the rate of a large square product already; the last lines measure that.
 """
 
 import argparse
@@ -21,6 +25,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -128,6 +133,38 @@ def operators_of(model: nn.Module, token_ids: Tensor, logit_gradient: Tensor) ->
     return spent
 
 
+def rates_of_products(rounds: int) -> dict[str, float]:
+    """Billions of operations per second of products as a decoder makes them, apart and as one, with their backward
+    pass; the best of so many rounds, each in turn. The last is a square product, for comparison."""
+    tokens, width = BATCH * CONFIG.context_length, CONFIG.d_model
+    x, square = torch.randn(tokens, width), torch.randn(tokens, tokens)
+
+    def passes(outputs: int, count: int) -> tuple[Callable[[], object], int]:
+        weights = [torch.randn(outputs, width) for _ in range(count)]
+        gradients = [torch.randn(tokens, outputs) for _ in range(count)]
+
+        def work() -> None:
+            for weight, gradient in zip(weights, gradients, strict=True):
+                _ = x @ weight.T, gradient @ weight, gradient.T @ x
+
+        return work, 6 * tokens * width * outputs * count
+
+    cases = {
+        "gate and value, two products": passes(CONFIG.d_ff, 2),
+        "gate and value, one product": passes(2 * CONFIG.d_ff, 1),
+        "queries, keys, values, three products": passes(width, 3),
+        "queries, keys, values, one product": passes(3 * width, 1),
+        f"a square product, {tokens} each way": (lambda: square @ square, 2 * tokens**3),
+    }
+    best = dict.fromkeys(cases, 0.0)
+    for _ in range(rounds):
+        for name, (work, operations) in cases.items():
+            started = time.perf_counter()
+            work()
+            best[name] = max(best[name], operations / (time.perf_counter() - started) / 1e9)
+    return best
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=15)
@@ -168,6 +205,10 @@ def main() -> None:
         sum(taken[LLAMA][kind] for kind in same_work) / taken[LLAMA].total() for taken in profiled
     )
     print(f"if all but {' and '.join(same_work)} cost nothing: {floor:.3f} of Llama's time")
+
+    print("\nbillions of operations per second in the products of a layer, forward and backward")
+    for name, rate in rates_of_products(repetitions).items():
+        print(f"{name:41s}{rate:8.1f}", flush=True)
 
     if sys.platform == "linux":
         print("\nmost memory beside the weights, forward and backward")

@@ -2,9 +2,10 @@
 
     uv run python benchmarks/isolation.py [--runs 5]
 
-Three ways to run all checks on the decoder here, in turn, each from the start of Python: in the process itself, where
-an endless loop would be the end of it; in a child; and in a child that a second process helps, which is what
-`cs336 check` does where there is a second core. The price is meant to be at most 0.1 s.
+Three ways to run all checks on the decoder here, in turn, each from the start of Python, the oracle's answers kept
+from an earlier run: in the process itself, where an endless loop would be the end of it; in a child; and in a child
+that a second process helps, which is what `cs336 check` does where there is a second core. The price is meant to be at
+most 0.1 s.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from startup import PYTHON, seconds
 PREPARED = """
 import sys
 from pathlib import Path
-from cs336_harness.subject.environment import prepare_torch
+from cs336_harness.subject.environment import loading_torch
 
-prepare_torch()
-from cs336_harness.verdict.suite import Suite, select
+with loading_torch():
+    from cs336_harness.verdict.suite import Suite, select
 
 path, checks = Path("adapters.py"), select(None)
 """
 
 IN_ONE_PROCESS = """
 import torch
+from cs336_harness.reference.answers import answers_kept
 from cs336_harness.subject.loading import load
 
 torch.set_num_threads(1)
-results = list(Suite(load(path)).run(checks))
+with answers_kept():
+    results = list(Suite(load(path)).run(checks))
 """
 
 IN_A_CHILD = """
