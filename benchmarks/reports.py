@@ -3,9 +3,9 @@
     uv run python benchmarks/reports.py [--every 8] [--pairs 20] [NAME …]
 
 A report is all checks, the diagnosis of each failure included. One process has torch and the checker loaded and forks a
-child for each mistake, so that none profits from the one before it; what the imports cost is told beside it. What known
-mistakes show is kept in the user's cache directory, as it is for a learner: the first report that is ever made costs
-more, and `--cold` measures without that file.
+child for each mistake, so that none profits from the one before it; what the imports cost is told beside it. What the
+oracle answers and what known mistakes show is kept in the user's cache directory, as it is for a learner: the first
+report that is ever made costs more, and `--cold` measures without these files.
 
 The subject is the reference with the mistake in it, which is slow: a loop in Python over heads and positions, up to
 five times what a learner's decoder takes. Its own computing is therefore told apart, and the ratio is of the rest:
@@ -71,19 +71,20 @@ def main() -> None:
         os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
 
     yardstick, ours = cpu_of_import("torch"), cpu_of_import("torch, cs336_harness.checks, cs336_harness.diagnosis")
-    from cs336_harness.subject.environment import prepare_torch
+    from cs336_harness.subject.environment import loading_torch
 
-    prepare_torch()
-    import torch
-    from unlisted import UNLISTED
-    from unlisted import subject_of as unlisted_subject
+    with loading_torch():
+        import torch
+        from unlisted import UNLISTED
+        from unlisted import subject_of as unlisted_subject
 
-    from cs336_harness.checks import all_checks
-    from cs336_harness.defects import contradiction, real_defects, subject_of
-    from cs336_harness.reference.kept import OBSERVATIONS, WORTH_WRITING, kept
-    from cs336_harness.subject.calling import Subject
-    from cs336_harness.subject.time_limit import Clock
-    from cs336_harness.verdict.suite import Suite
+        from cs336_harness.checks import all_checks
+        from cs336_harness.defects import contradiction, real_defects, subject_of
+        from cs336_harness.reference.answers import answers_kept
+        from cs336_harness.reference.kept import ANSWERS, OBSERVATIONS, WORTH_WRITING, kept
+        from cs336_harness.subject.calling import Subject
+        from cs336_harness.subject.time_limit import Clock
+        from cs336_harness.verdict.suite import Suite
 
     torch.set_num_threads(1)
     checks = list(all_checks().values())
@@ -107,8 +108,10 @@ def main() -> None:
         def work() -> float:
             subject = make()
             subject.clock = clock = OwnTime()
-            for _ in Suite(subject).run(checks):
-                pass
+            with answers_kept():
+                for _ in Suite(subject).run(checks):
+                    pass
+            kept(ANSWERS).save()
             kept(OBSERVATIONS).save(WORTH_WRITING)
             return clock.own
 
