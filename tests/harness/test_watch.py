@@ -7,6 +7,7 @@ import os
 import pty
 import queue
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -537,3 +538,12 @@ def test_a_watch_tells_every_accident_and_goes_on(tmp_path: Path) -> None:
     assert "✗" not in screen.wait_for("done: .*") + screen.wait_for("q: quit")
     screen.press("q")
     assert screen.process.wait(timeout=20) == 0
+
+
+def test_each_edit_of_the_benchmark_fits_the_decoder_and_names_a_check_of_its_task() -> None:
+    edits = runpy.run_path(str(HOME / "benchmarks" / "watch.py"), run_name="benchmark")["EDITS"]
+    for task, mistake, name, right, wrong, check in edits:
+        text = (HOME / "cs336_basics" / name).read_text(encoding="utf-8")
+        assert text.count(right) == 1, mistake
+        assert right != wrong
+        assert any(re.match(check, one.id) for one in all_checks().values() if one.task == task), check
