@@ -80,6 +80,7 @@ def main() -> None:
 
         from cs336_harness.checks import all_checks
         from cs336_harness.defects import contradiction, real_defects, subject_of
+        from cs336_harness.isolation.answering import make_answers
         from cs336_harness.reference.answers import answers_kept
         from cs336_harness.reference.kept import ANSWERS, OBSERVATIONS, WORTH_WRITING, kept
         from cs336_harness.subject.calling import Subject
@@ -87,6 +88,8 @@ def main() -> None:
         from cs336_harness.verdict.suite import Suite
 
     torch.set_num_threads(1)
+    if not given.cold and not kept(ANSWERS).path.exists():
+        make_answers()
     checks = list(all_checks().values())
 
     class OwnTime(Clock):
@@ -111,7 +114,6 @@ def main() -> None:
             with answers_kept():
                 for _ in Suite(subject).run(checks):
                     pass
-            kept(ANSWERS).save()
             kept(OBSERVATIONS).save(WORTH_WRITING)
             return clock.own
 

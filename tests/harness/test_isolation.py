@@ -327,3 +327,24 @@ def test_what_a_diagnosis_observed_is_written_by_a_process_that_nobody_waits_for
     while not list(tmp_path.glob("cache/*/expected-*")):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_a_subject_that_changes_pytorch_does_not_change_what_the_next_one_is_held_against(tmp_path: Path) -> None:
+    """What is kept of the oracle's answers is made where no subject was."""
+    text = "import torch\n\ntorch.exp = torch.exp2\n"
+    spoils, right = tmp_path / "spoils.py", tmp_path / "right.py"
+    softmax = "def run_softmax(in_features, dim):\n    return torch.softmax(in_features, dim)\n"
+    spoils.write_text(text + softmax)
+    right.write_text("import torch\n\n" + softmax)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def check(path: Path) -> int:
+        command = [sys.executable, "-m", "cs336_harness", "check", str(path), "-k", "components.softmax"]
+        return subprocess.run(command, capture_output=True, check=False, env=environment).returncode
+
+    assert check(spoils) == 1
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("cache/*/oracle-*")):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert check(right) == 0

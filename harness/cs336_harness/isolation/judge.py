@@ -20,7 +20,6 @@ from cs336_harness.checks.registry import TASKS
 from cs336_harness.isolation.board import Board
 from cs336_harness.isolation.job import Event, Job, result_of, wire
 from cs336_harness.reference.answers import answers_kept
-from cs336_harness.reference.kept import ANSWERS, OBSERVATIONS, WORTH_WRITING, kept
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CannotJudgeError
 from cs336_harness.subject.loading import load, provenance
@@ -78,7 +77,7 @@ def run_job(job: Job, events: int) -> None:
     board = Board(job.board_path)
     with answers_kept():
         if job.part > 0:
-            _run_ahead(job, subject, plan, board, tell, events)
+            _run_ahead(job, subject, plan, board, tell)
         else:
             _judge(job, subject, plan, board, tell, events)
     tell("done", hidden_lines=subject.output.hidden_lines)
@@ -115,19 +114,19 @@ def _judge(job: Job, subject: Subject, plan: list[Check], board: Board, tell: Te
                 told.add(result.check.id)
                 tell("result", result=wire(result), hidden_lines=subject.output.hidden_lines)
     if job.known is None:  # a watch writes what it has worked out ahead, and not at each save of the learner's
-        _keep_what_is_new(events)
+        _keep_what_was_observed(events)
 
 
-def _keep_what_is_new(events: int, answers: int = 1) -> None:
-    """Writes what is worth it, from so many ``answers`` on, in a process that nobody waits for: it takes as long as
-    many checks."""
-    worth = {ANSWERS: answers, OBSERVATIONS: WORTH_WRITING}
-    files = [kept(kind) for kind, least in worth.items() if kept(kind).new >= least]
-    if not files:
+def _keep_what_was_observed(events: int) -> None:
+    """Writes the file of observations, in a process that nobody waits for: it takes as long as many checks."""
+    if "cs336_harness.diagnosis" not in sys.modules:
+        return
+    from cs336_harness.reference.kept import OBSERVATIONS, WORTH_WRITING, kept
+
+    if kept(OBSERVATIONS).new < WORTH_WRITING:
         return
     if not hasattr(os, "fork"):
-        for file in files:
-            file.save()
+        kept(OBSERVATIONS).save()
     elif os.fork() == 0:
         try:
             os.setsid()  # out of the group that is killed with the judge
@@ -135,15 +134,13 @@ def _keep_what_is_new(events: int, answers: int = 1) -> None:
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(nowhere, stream)
-            for file in files:
-                file.save()
+            kept(OBSERVATIONS).save()
         finally:
             os._exit(0)
 
 
-def _run_ahead(job: Job, subject: Subject, plan: list[Check], board: Board, tell: Tell, events: int) -> None:
+def _run_ahead(job: Job, subject: Subject, plan: list[Check], board: Board, tell: Tell) -> None:
     """Tells which checks pass. What becomes of the others is for the judge to say, which knows what failed before."""
-    writes = job.known is None
     suite = Suite(subject, diagnose=False, timeout=job.timeout)
     for check in reversed(plan):
         if board.take(check.id):
@@ -151,10 +148,6 @@ def _run_ahead(job: Job, subject: Subject, plan: list[Check], board: Board, tell
             if result.outcome == "passed" and not result.unanswered and board.is_taken(check.id):
                 tell("result", result=wire(result), hidden_lines=subject.output.hidden_lines)
                 board.note_pass(check.id)
-            if writes:  # now and then, because the judge's end is the runner's
-                _keep_what_is_new(events, WORTH_WRITING)
-    if writes:
-        _keep_what_is_new(events)
 
 
 def _planned(job: Job, subject: Subject) -> tuple[list[Check], Event]:

@@ -1,8 +1,8 @@
 """The oracle's answers, kept from run to run: to a public question they never change, and asking takes most of a run.
 
-A judge on one's own machine reads them; whoever grades does not, and nothing is read or written where a secret hides
-the inputs or where another dtype than the usual one is judged in. Each answer is kept with a digest of its content, so
-that one that was damaged is asked for anew.
+A judge on one's own machine reads what a process without any subject has written (``isolation/answering.py``); whoever
+grades does not. Nothing is read or written where a secret hides the inputs or where another dtype than the usual one is
+judged in. Each answer is kept with a digest of its content, so that one that was damaged is asked for anew.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ Answer = TypeVar("Answer")
 
 class _State(threading.local):
     file: Kept | None = None
+    new = False
 
 
 _now = _State()
 
 
 @contextlib.contextmanager
-def answers_kept(file: Kept | None = None) -> Generator[None]:
-    """Inside, answers are read from a file, by default the user's, and new ones noted for it."""
-    before, _now.file = _now.file, file or kept(ANSWERS)
+def answers_kept(file: Kept | None = None, *, new: bool = False) -> Generator[None]:
+    """Inside, answers are read from a file, by default the user's; ``new`` ones are noted for it only on demand, where
+    no subject's code was run."""
+    before, before_new = _now.file, _now.new
+    _now.file, _now.new = file or kept(ANSWERS), new
     try:
         yield
     finally:
-        _now.file = before
+        _now.file, _now.new = before, before_new
 
 
 def from_run_to_run(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
@@ -61,7 +64,8 @@ def from_run_to_run(function: Callable[Arguments, Answer]) -> Callable[Arguments
             return _read(file, name)
         except LookupError:
             answer = function(*args, **kwargs)
-            _note(file, name, answer)
+            if _now.new:
+                _note(file, name, answer)
             return answer
 
     return asked

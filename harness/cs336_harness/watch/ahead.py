@@ -13,7 +13,7 @@ from cs336_harness.contract import MODEL_ENTRY_POINTS
 from cs336_harness.diagnosis.observing import expected_of, noise_of
 from cs336_harness.diagnosis.programs import EVERY, QUICK, candidates, program
 from cs336_harness.reference.answers import answers_kept
-from cs336_harness.reference.kept import ANSWERS, OBSERVATIONS, WORTH_WRITING, kept
+from cs336_harness.reference.kept import OBSERVATIONS, WORTH_WRITING, kept
 from cs336_harness.subject.calling import Subject
 
 PREPARED = ("components", "assembly", "slow_oracle", "configuration")
@@ -30,8 +30,7 @@ def work_ahead() -> Iterator[None]:
     end = time.process_time() + AHEAD_SECONDS
     with answers_kept():
         yield from itertools.takewhile(lambda step: time.process_time() < end, _steps())
-    # Once, here: a judge that found them unwritten would write them at each save of the learner's.
-    kept(ANSWERS).save()
+    # Once, here: a judge that found it unwritten would write it at each save of the learner's.
     kept(OBSERVATIONS).save(WORTH_WRITING)
 
 
