@@ -582,6 +582,14 @@ for _name, _attempt in {
     "finds a secret": "import gc\nassert [each for each in gc.get_objects() if type(each).__name__ in ('Job', 'Rubric', 'Result', 'Snapshot')]",
     "finds open files": "assert [fd for fd in range(4, 256) if not os.fstat(fd).st_size < 0]",
     "reads its first three descriptors": "assert any(os.readlink(f'/proc/self/fd/{fd}') != '/dev/null' for fd in range(3))",
+    "talks over a pair of sockets to one of the system's": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    "talks over a pair that keeps messages apart": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)",
+    "has a stream of a pair go elsewhere": "a, b = socket.socketpair()\na.sendto(b'x', '/dev/log')\na.connect('/dev/log')",
+    "has the kernel signal its parent": "import fcntl\na, b = socket.socketpair()\nfcntl.fcntl(a, fcntl.F_SETOWN, os.getppid() or 1)",
+    "chooses the signal": "import fcntl\na, b = socket.socketpair()\nfcntl.fcntl(a, 10, signal.SIGKILL)",
+    "has the kernel signal its parent by ioctl": "import fcntl, struct\na, b = socket.socketpair()\nfcntl.ioctl(a, 0x8901, struct.pack('i', os.getppid() or 1))",
+    "cuts a file": "path = os.environ['TMPDIR'] + '/x'\nopen(path, 'w').close()\nos.truncate(path, 0)",
+    "takes a file's attributes away": "path = os.environ['TMPDIR'] + '/x'\nopen(path, 'w').close()\ntry:\n    os.removexattr(path, 'user.x')\nexcept OSError as error:\n    assert error.errno != 1",
     "keeps a note for the next": "pathlib.Path(os.environ['TMPDIR'], 'note').touch()\nassert len(os.listdir(os.environ['TMPDIR'])) > 1",
 }.items():
     tries("spy", _name, _attempt)
@@ -1179,3 +1187,13 @@ def _password(path: Path) -> None:
     raw[6] |= 1
     raw[raw.index(b"PK\x01\x02") + 8] |= 1
     path.with_suffix(".zip").write_bytes(bytes(raw))
+
+
+@made("flood", "a zip of bz2 that holds more than it says", REFUSED, reason="deflate")
+def _bz2(path: Path) -> None:
+    """zipfile unpacks bz2 and lzma whole, whatever size an entry has."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("adapters.py", RIGHT)
+        archive.writestr("more.py", bytes(1 << 20))
+    path.with_suffix(".zip").write_bytes(data.getvalue())

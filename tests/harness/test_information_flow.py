@@ -9,7 +9,6 @@ from torch import Tensor
 from vectorised import Vectorised, replaced, result_of, subject_of
 
 from cs336_harness.checks import all_checks
-from cs336_harness.checks.information_flow import FULL
 from cs336_harness.picture.plots import write_influence_plot
 from cs336_harness.reference.influence import LEAK, MISSING, InfluenceMap
 from cs336_harness.reference.interventions import FLOW_SHAPE, TWIN_CHANNEL, base_ids, flow_weights, influence, twins
@@ -17,6 +16,8 @@ from cs336_harness.reference.oracle import LayerWeights
 from cs336_harness.reference.oracle_adapters import OracleAdapters
 from cs336_harness.subject.calling import Subject
 from cs336_harness.verdict.suite import Suite
+
+FULL = FLOW_SHAPE.context_length
 
 
 def tril(time: int, diagonal: int = 0) -> Tensor:

@@ -14,15 +14,15 @@ from cs336_harness.checks.registry import check
 from cs336_harness.reference.influence import InfluenceMap
 from cs336_harness.reference.interventions import (
     CALLS_WORK,
-    FLOW_SHAPE,
     LONG_ROWS,
-    LONG_SHAPE,
     base_ids,
     flow_evidence,
     flow_logits,
     flow_noise,
+    flow_shape,
     flow_weights,
     influence,
+    long_shape,
     replacement_ids,
 )
 from cs336_harness.shapes import DecoderShape
@@ -54,9 +54,9 @@ def every_token_arrives(subject: Subject) -> None:
     carry the change. Usually broken by a diagonal that is masked as well, by a first token that is dropped, or by a
     window.
     """
-    shape = FLOW_SHAPE.replace(num_layers=1)
+    shape = flow_shape(num_layers=1)
     token_ids = base_ids(shape, shape.context_length)
-    picture = influence(subject, shape, token_ids, "twin", range(FLOW_SHAPE.context_length), judged=("below",))
+    picture = influence(subject, shape, token_ids, "twin", range(flow_shape().context_length), judged=("below",))
     _require_arrival(subject, shape, token_ids, picture)
 
 
@@ -72,19 +72,19 @@ def every_token_arrives_past_256(subject: Subject) -> None:
 
     Usually broken by a window or by blocks that do not see one another: no short input shows either.
     """
-    time = LONG_SHAPE.context_length
-    token_ids = base_ids(LONG_SHAPE, time, LONG_ROWS)
-    base = flow_logits(subject, LONG_SHAPE, token_ids)
+    time = long_shape().context_length
+    token_ids = base_ids(long_shape(), time, LONG_ROWS)
+    base = flow_logits(subject, long_shape(), token_ids)
     columns: dict[int, Tensor] = {}
     for tokens in LONG_TOKENS:
-        replaced = replacement_ids(LONG_SHAPE, token_ids, "twin", 0)
+        replaced = replacement_ids(long_shape(), token_ids, "twin", 0)
         only = torch.arange(time) == torch.tensor(tokens)[:, None]
-        changed = flow_logits(subject, LONG_SHAPE, torch.where(only, replaced, token_ids))
+        changed = flow_logits(subject, long_shape(), torch.where(only, replaced, token_ids))
         moved = (changed - base).abs().amax(dim=2).to(torch.float64) / flow_noise()
         columns.update(zip(tokens, moved, strict=True))
     ordered = sorted(columns)
     picture = InfluenceMap(torch.stack([columns[token] for token in ordered], dim=1), tuple(ordered), ("below",))
-    _require_arrival(subject, LONG_SHAPE, token_ids, picture)
+    _require_arrival(subject, long_shape(), token_ids, picture)
 
 
 def _require_arrival(subject: Subject, shape: DecoderShape, token_ids: Tensor, picture: InfluenceMap) -> None:

@@ -11,7 +11,7 @@ from cs336_harness.checks.registry import check
 from cs336_harness.reference.answers import from_run_to_run
 from cs336_harness.reference.hidden_inputs import cached
 from cs336_harness.reference.influence import InfluenceMap, map_from_calls
-from cs336_harness.reference.interventions import FLOW_SHAPE, SEED, base_ids, replacement_ids
+from cs336_harness.reference.interventions import SEED, base_ids, flow_shape, replacement_ids
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, rounding_noise
 from cs336_harness.reference.weights import make_weights
@@ -19,8 +19,6 @@ from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
-
-SHAPE = FLOW_SHAPE.replace(num_heads=6, num_kv_heads=2)
 
 
 @check(
@@ -37,7 +35,7 @@ def changed_suffix_of_a_model(subject: Subject, case: bool) -> float:
     correct, and its sums do hold the later tokens. Usually broken by a mask that ``run_transformer_lm`` makes and the
     model does not, or by a tied model that is put together in another way than the untied one.
     """
-    shape = SHAPE.replace(tie_embeddings=case)
+    shape = flow_shape(num_heads=6, num_kv_heads=2, tie_embeddings=case)
     time = shape.context_length
     model = build(subject, shape, make_weights(shape, SEED))
     token_ids = base_ids(shape, time)

@@ -46,6 +46,11 @@ def hidden_shape(**changes: Any) -> DecoderShape:
     return SHAPE.replace(**{**hidden, **changes})
 
 
+def ungrouped_shape() -> DecoderShape:
+    """:func:`hidden_shape` without groups, for ``run_transformer_lm``."""
+    return hidden_shape(num_kv_heads=MHA.num_kv_heads)
+
+
 MODEL_WORKS = (
     "configuration.model_builds",
     "assembly.transformer_lm",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.configuration import SHAPE
+from cs336_harness.checks.configuration import hidden_shape
 from cs336_harness.checks.registry import check
+from cs336_harness.reference.hidden_inputs import more
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
 from cs336_harness.subject.calling import Subject
@@ -26,7 +27,7 @@ def fresh_weights(subject: Subject) -> None:
     without an initialisation after it, or by gains made with ``torch.zeros``.
     """
     with subject.unwritten_is_nan():
-        model = build(subject, SHAPE)
+        model = build(subject, hidden_shape())
     for name, weight in model.weights().items():
         if not bool(weight.isfinite().all()):
             raise ConclusiveFailure(
@@ -77,7 +78,7 @@ def fresh_layers(subject: Subject) -> None:
 def _seeded_model(subject: Subject, seed: int) -> BuiltModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build(subject, SHAPE)
+        return build(subject, hidden_shape())
 
 
 def _drawn(weight: Tensor) -> bool:
@@ -97,8 +98,9 @@ def ids_of_any_layout(subject: Subject) -> None:
     Usually broken by ``.view``, which needs its numbers in order; ``.reshape`` does not. A batch that was collated the
     other way round and transposed is such a view.
     """
-    model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
-    token_ids = make_token_ids(SHAPE, batch=3, time=5, seed=77)
+    shape = hidden_shape()
+    model = build(subject, shape, make_weights(shape, seed=76))
+    token_ids = make_token_ids(shape, batch=3, time=5 + more("time", 2), seed=77)
     in_order = model.logits(token_ids)
     try:
         transposed = model.logits(token_ids.T.contiguous().T)

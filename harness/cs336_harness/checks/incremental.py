@@ -22,7 +22,7 @@ from cs336_harness.checks.slow_oracle import BUILT, UNTIED_MHA
 from cs336_harness.checks.whole_model import Case, reference_logits
 from cs336_harness.reference.answers import from_run_to_run
 from cs336_harness.reference.hidden_inputs import cached
-from cs336_harness.reference.interventions import FLOW_SHAPE, base_ids, flow_weights, replacement_ids
+from cs336_harness.reference.interventions import base_ids, flow_shape, flow_weights, replacement_ids
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, require_close, rounding_noise
 from cs336_harness.reference.weights import make_token_ids, make_weights
@@ -343,7 +343,7 @@ def later_pieces(subject: Subject) -> None:
 
     Usually broken by logits that are handed out as a view of memory which the next piece writes over.
     """
-    shape = FLOW_SHAPE.replace(num_heads=6, num_kv_heads=2)
+    shape = flow_shape(num_heads=6, num_kv_heads=2)
     model = build(subject, shape, flow_weights(shape))
     token_ids = base_ids(shape, 12)
     loud = torch.cat([token_ids[:, :9], replacement_ids(shape, token_ids, "loud", 0)[:, 9:]], dim=1)

@@ -16,11 +16,11 @@ from cs336_harness.checks.earlier_calls import NEAR
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.interventions import (
     CALLS_WORK,
-    FLOW_SHAPE,
     ROWS,
     base_ids,
     flow_logits,
     flow_noise,
+    flow_shape,
     flow_weights,
     model_call,
     replacement_ids,
@@ -28,13 +28,13 @@ from cs336_harness.reference.interventions import (
 from cs336_harness.reference.oracle import Oracle
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
 from cs336_harness.reference.weights import make_weights
+from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import ASSEMBLY, BuiltModel, build
 from cs336_harness.subject.calling import Subject, own_copy
 from cs336_harness.subject.failures import CheckFailure, ConclusiveFailure, Evidence, explained_by
 
 TIME = 7
 MODES: tuple[Literal["train", "eval"], ...] = ("train", "eval")
-GQA_SHAPE = FLOW_SHAPE.replace(num_heads=6, num_kv_heads=2)
 
 
 @contextmanager
@@ -65,19 +65,19 @@ def batch_rows(subject: Subject) -> float:
     The other rows are replaced by loud tokens, so that a leak of 1e-9 shows. Usually broken by a softmax, a norm or a
     mean over the batch axis, by a batch axis that is broadcast against the heads, or by a reshape that mixes the two.
     """
-    token_ids = base_ids(FLOW_SHAPE, TIME)
-    base = flow_logits(subject, FLOW_SHAPE, token_ids)
-    loud = replacement_ids(FLOW_SHAPE, token_ids, "loud", 0)
+    token_ids = base_ids(flow_shape(), TIME)
+    base = flow_logits(subject, flow_shape(), token_ids)
+    loud = replacement_ids(flow_shape(), token_ids, "loud", 0)
     worst = 0.0
     for row in range(ROWS):
         alone = torch.arange(ROWS)[:, None] == row
-        among_others = flow_logits(subject, FLOW_SHAPE, torch.where(alone, token_ids, loud))[row]
+        among_others = flow_logits(subject, flow_shape(), torch.where(alone, token_ids, loud))[row]
         worst = max(worst, _require_row(token_ids, base, row, among_others, "when the other rows hold other tokens"))
-    moved = flow_logits(subject, FLOW_SHAPE, token_ids.roll(1, dims=0)).roll(-1, dims=0)
+    moved = flow_logits(subject, flow_shape(), token_ids.roll(1, dims=0)).roll(-1, dims=0)
     for row in range(ROWS):
         worst = max(worst, _require_row(token_ids, base, row, moved[row], f"as row {(row + 1) % ROWS} of the batch"))
     for row in range(ROWS):
-        alone = flow_logits(subject, FLOW_SHAPE, token_ids[row : row + 1])[0]
+        alone = flow_logits(subject, flow_shape(), token_ids[row : row + 1])[0]
         worst = max(worst, _require_row(token_ids, base, row, alone, "in a batch of its own"))
     return worst
 
@@ -106,11 +106,11 @@ def repeated_calls(subject: Subject) -> None:
     PyTorch's generator is seeded differently before each call. Usually broken by dropout that is left on, by a weight
     that keeps its random initial value, or by a cache or table that an earlier call fills.
     """
-    token_ids = base_ids(FLOW_SHAPE, TIME)
+    token_ids = base_ids(flow_shape(), TIME)
     with _seeded(1):
-        first = flow_logits(subject, FLOW_SHAPE, token_ids)
+        first = flow_logits(subject, flow_shape(), token_ids)
     with _seeded(2):
-        second = flow_logits(subject, FLOW_SHAPE, token_ids)
+        second = flow_logits(subject, flow_shape(), token_ids)
     lesson = "in a correct decoder the weights and the token ids decide every logit"
     _require_same(
         token_ids,
@@ -119,9 +119,9 @@ def repeated_calls(subject: Subject) -> None:
         "a second call with the same arguments gives different logits{}: something is drawn at random (dropout, or a"
         " weight that keeps its initial value) or is kept from the first call; " + lesson,
     )
-    flow_logits(subject, FLOW_SHAPE, base_ids(FLOW_SHAPE, FLOW_SHAPE.context_length, ROWS - 1))
+    flow_logits(subject, flow_shape(), base_ids(flow_shape(), flow_shape().context_length, ROWS - 1))
     with _seeded(1):
-        third = flow_logits(subject, FLOW_SHAPE, token_ids)
+        third = flow_logits(subject, flow_shape(), token_ids)
     _require_same(
         token_ids,
         first,
@@ -154,8 +154,11 @@ def repeated_calls_of_a_model(subject: Subject) -> None:
     keys and values, a result kept under the shape of its input, a counter or a running average in a buffer, which a
     model built anew for each call hides.
     """
-    model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
-    others = (token_ids.flip(-1), base_ids(GQA_SHAPE, GQA_SHAPE.context_length, ROWS - 1))
+    model, token_ids = _built(subject), base_ids(_grouped(), TIME)
+    others = (
+        token_ids.flip(-1),
+        base_ids(_grouped(), _grouped().context_length, ROWS - 1),
+    )
     for mode in ("eval", "train"):
         model.set_mode(mode)
         for grad in (False, True):
@@ -203,7 +206,7 @@ def models_apart(subject: Subject) -> None:
     is asked first and once the other. Usually broken by a table or a cache that belongs to the class.
     """
     for time, d_model, turn in ((9, 36, 1), (11, 60, -1)):
-        shape = GQA_SHAPE.replace(num_layers=1, d_model=d_model, context_length=30 + time)
+        shape = _grouped().replace(num_layers=1, d_model=d_model, context_length=30 + time)
         shapes = [shape, shape.replace(rope_theta=10.0)][::turn]
         token_ids = base_ids(shape, time, 2)
         one, two = (build(subject, each, make_weights(each, seed=131 + i)) for i, each in enumerate(shapes))
@@ -246,7 +249,7 @@ def train_and_eval(subject: Subject) -> float:
 
     Usually broken by dropout, or by a path that is taken in one mode only.
     """
-    model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
+    model, token_ids = _built(subject), base_ids(_grouped(), TIME)
     logits: dict[str, Tensor] = {}
     for seed, mode in enumerate(MODES):
         model.set_mode(mode)
@@ -279,7 +282,7 @@ def no_random_numbers(subject: Subject) -> None:
     numbers that everything after it draws then change. The CPU's generator is watched, and that of the GPU, where the
     model is on one.
     """
-    model, token_ids = _built(subject), base_ids(GQA_SHAPE, TIME)
+    model, token_ids = _built(subject), base_ids(_grouped(), TIME)
     for mode in MODES:
         model.set_mode(mode)
         if model.draws_random_numbers(token_ids):
@@ -290,8 +293,12 @@ def no_random_numbers(subject: Subject) -> None:
             )
 
 
+def _grouped() -> DecoderShape:
+    return flow_shape(num_heads=6, num_kv_heads=2)
+
+
 def _built(subject: Subject) -> BuiltModel:
-    return build(subject, GQA_SHAPE, flow_weights(GQA_SHAPE))
+    return build(subject, _grouped(), flow_weights(_grouped()))
 
 
 @check(
@@ -306,7 +313,7 @@ def arguments_untouched(subject: Subject) -> None:
 
     Usually broken by ``pop`` on the dict of weights, or by arithmetic in place on the embedding's rows.
     """
-    given = own_copy(model_call(FLOW_SHAPE, base_ids(FLOW_SHAPE, TIME)))
+    given = own_copy(model_call(flow_shape(), base_ids(flow_shape(), TIME)))
     before = own_copy(given)
     with explained_by(*CALLS_WORK):
         logits = subject.invoke("run_transformer_lm", copy=False, **given)
@@ -325,7 +332,7 @@ def ids_untouched_by_a_model(subject: Subject) -> None:
     Usually broken by ``clamp_``, ``+=`` or a mask that is written into the ids: the next use of the batch then differs.
     """
     model = _built(subject)
-    before = {"token_ids": base_ids(GQA_SHAPE, TIME), "weights": model.weights()}
+    before = {"token_ids": base_ids(_grouped(), TIME), "weights": model.weights()}
     with explained_by("configuration.model_builds"):
         after = {"token_ids": model.ids_after_forward(before["token_ids"]), "weights": model.weights()}
     what = changed(before, after)
@@ -340,7 +347,7 @@ def global_state(subject: Subject) -> None:
 
     Usually broken by ``torch.set_default_dtype`` or ``torch.set_grad_enabled`` outside of a ``with`` statement.
     """
-    arguments = model_call(FLOW_SHAPE, base_ids(FLOW_SHAPE, TIME))
+    arguments = model_call(flow_shape(), base_ids(flow_shape(), TIME))
     for grad in (True, False):
         with explained_by(*CALLS_WORK):
             subject.invoke("run_transformer_lm", grad=grad, **arguments)
@@ -363,7 +370,7 @@ def global_state(subject: Subject) -> None:
 def _evidence(token_ids: Tensor, actual: Tensor, expected: Tensor, error_in_noise: float) -> Evidence:
     return Evidence(
         entry_point="run_transformer_lm",
-        arguments=model_call(FLOW_SHAPE, token_ids),
+        arguments=model_call(flow_shape(), token_ids),
         actual=actual,
         expected=expected,
         error_in_noise=error_in_noise,

@@ -15,18 +15,19 @@ from torch import Tensor
 
 from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference import precision
+from cs336_harness.reference.hidden_inputs import more
 from cs336_harness.reference.influence import InfluenceMap
 from cs336_harness.reference.interventions import (
     CALLS_WORK,
-    FLOW_SHAPE,
     LONG_ROWS,
-    LONG_SHAPE,
     SEED,
     base_ids,
     flow_evidence,
     flow_logits,
     flow_noise,
+    flow_shape,
     influence,
+    long_shape,
     replacement_ids,
 )
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
@@ -36,7 +37,7 @@ from cs336_harness.subject.built_models import ASSEMBLY, build
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
-FULL, SHORT = FLOW_SHAPE.context_length, 7
+SHORT = 7
 TABLE = "token_embeddings.weight"
 
 LONG_CUTS = ((1, 64, 257), (33, 128, 200))
@@ -50,32 +51,34 @@ PICTURED = 12
     task="transformer_lm",
     needs=["run_transformer_lm"],
     cases={
-        "short": Param(SHORT, after=["information_flow.repeated_calls"]),
-        "full": Param(FULL, after=["information_flow.prefix_equivalence[short]"]),
+        "short": Param("short", after=["information_flow.repeated_calls"]),
+        "full": Param("full", after=["information_flow.prefix_equivalence[short]"]),
     },
 )
-def prefix_equivalence(subject: Subject, case: int) -> float:
+def prefix_equivalence(subject: Subject, case: str) -> float:
     """The first tokens alone give the logits that they give inside the whole input, cut at every position.
 
     Usually broken by a causal mask that is missing, off by one or read the other way, by a softmax or a norm over the
     time axis, or by heads merged without the transpose.
     """
-    token_ids = base_ids(FLOW_SHAPE, case)
-    whole = flow_logits(subject, FLOW_SHAPE, token_ids)
+    shape = flow_shape()
+    time = shape.context_length if case == "full" else SHORT + more("time", 2)
+    token_ids = base_ids(shape, time)
+    whole = flow_logits(subject, shape, token_ids)
     worst = 0.0
-    for cut in range(1, case):
-        alone = flow_logits(subject, FLOW_SHAPE, token_ids[:, :cut])
+    for cut in range(1, time):
+        alone = flow_logits(subject, shape, token_ids[:, :cut])
         error = _error(alone, whole[:, :cut])
         worst = max(worst, error)
         if error > TOLERANCE_IN_NOISE:
-            picture = influence(subject, FLOW_SHAPE, token_ids, "ordinary", range(case))
+            picture = influence(subject, shape, token_ids, "ordinary", range(time))
             raise _failure(
-                FLOW_SHAPE,
+                shape,
                 token_ids,
                 alone,
                 whole[:, :cut],
                 picture,
-                f"cut after {cut} of {case} tokens",
+                f"cut after {cut} of {time} tokens",
                 LENGTH_MATTERS,
                 after=CALLS_WORK,
             )
@@ -99,18 +102,20 @@ def changed_suffix(subject: Subject, case: str) -> float:
     by masked scores that are filled with a small number, by a mask applied after the softmax, or by a leak in one
     layer or one row alone.
     """
-    token_ids = base_ids(FLOW_SHAPE, FULL)
-    base = flow_logits(subject, FLOW_SHAPE, token_ids)
+    shape = flow_shape()
+    full = shape.context_length
+    token_ids = base_ids(shape, full)
+    base = flow_logits(subject, shape, token_ids)
     worst = 0.0
-    for cut in range(1, FULL):
-        replaced = replacement_ids(FLOW_SHAPE, token_ids, case, cut)
-        changed = flow_logits(subject, FLOW_SHAPE, torch.cat([token_ids[:, :cut], replaced[:, cut:]], dim=1))
+    for cut in range(1, full):
+        replaced = replacement_ids(shape, token_ids, case, cut)
+        changed = flow_logits(subject, shape, torch.cat([token_ids[:, :cut], replaced[:, cut:]], dim=1))
         error = _error(changed[:, :cut], base[:, :cut])
         worst = max(worst, error)
         if error > TOLERANCE_IN_NOISE:
-            picture = influence(subject, FLOW_SHAPE, token_ids, case, range(FULL))
+            picture = influence(subject, shape, token_ids, case, range(full))
             raise _failure(
-                FLOW_SHAPE,
+                shape,
                 token_ids,
                 changed[:, :cut],
                 base[:, :cut],
@@ -132,25 +137,26 @@ def changed_suffix_past_256(subject: Subject) -> float:
 
     Usually broken by a mask made for a shorter length, or by attention in blocks that are not causal inside.
     """
-    time = LONG_SHAPE.context_length
-    token_ids = base_ids(LONG_SHAPE, time, LONG_ROWS)
-    base = flow_logits(subject, LONG_SHAPE, token_ids)
+    shape = long_shape()
+    time = shape.context_length
+    token_ids = base_ids(shape, time, LONG_ROWS)
+    base = flow_logits(subject, shape, token_ids)
     worst = 0.0
     for turn, cuts in enumerate(LONG_CUTS):
-        replaced = replacement_ids(LONG_SHAPE, token_ids, "loud", turn)
+        replaced = replacement_ids(shape, token_ids, "loud", turn)
         later = torch.arange(time) >= torch.tensor(cuts)[:, None]
-        changed = flow_logits(subject, LONG_SHAPE, torch.where(later, replaced, token_ids))
+        changed = flow_logits(subject, shape, torch.where(later, replaced, token_ids))
         for row, cut in enumerate(cuts):
             error = _error(changed[row, :cut], base[row, :cut])
             worst = max(worst, error)
             if error > TOLERANCE_IN_NOISE:
                 nearby = [cut + step for step in (-1, 0, 1) if cut + step < time]
                 tokens = sorted({*range(0, time, -(-time // (PICTURED - len(nearby)))), *nearby})
-                picture = influence(subject, LONG_SHAPE, token_ids, "loud", tokens)
+                picture = influence(subject, shape, token_ids, "loud", tokens)
                 moved, expected = changed.clone(), base.clone()
                 moved[later] = expected[later] = 0
                 raise _failure(
-                    LONG_SHAPE,
+                    shape,
                     token_ids,
                     moved,
                     expected,
@@ -173,10 +179,12 @@ def single_token(subject: Subject) -> float:
     Usually broken by a mask that is off by one at some length, or by later tokens whose parts cancel when all change
     at once.
     """
-    token_ids = base_ids(FLOW_SHAPE, FULL)
-    picture = influence(subject, FLOW_SHAPE, token_ids, "ordinary", range(FULL), judged=("above",))
+    shape = flow_shape()
+    full = shape.context_length
+    token_ids = base_ids(shape, full)
+    picture = influence(subject, shape, token_ids, "ordinary", range(full), judged=("above",))
     if picture.leaks():
-        raise CheckFailure(_leak_message(picture), flow_evidence(FLOW_SHAPE, token_ids, picture))
+        raise CheckFailure(_leak_message(picture), flow_evidence(shape, token_ids, picture))
     return float(picture.moved.triu(1).max())
 
 
@@ -199,21 +207,22 @@ def gradient_leak(subject: Subject) -> None:
     rounding of the gradients that should be there is all that is allowed. Usually broken by a leak that the forward
     pass cancels.
     """
-    shape = FLOW_SHAPE.replace(num_heads=6, num_kv_heads=2)
+    shape = flow_shape(num_heads=6, num_kv_heads=2)
+    full = shape.context_length
     rows = 2
     order = torch.randperm(shape.vocab_size, generator=generator(SEED))
     order = order[(order != 0) & (order != shape.vocab_size - 1)]
-    token_ids = torch.stack([order[:FULL], order[FULL : 2 * FULL]])
+    token_ids = torch.stack([order[:full], order[full : 2 * full]])
     token_ids[0, 0], token_ids[0, -1] = 0, shape.vocab_size - 1
     model = build(subject, shape, make_weights(shape, SEED))
-    direction = normal(rows, FULL, shape.vocab_size, seed=SEED)
-    at = torch.eye(FULL)[:, None, :, None]  # the direction of one position, for each position
+    direction = normal(rows, full, shape.vocab_size, seed=SEED)
+    at = torch.eye(full)[:, None, :, None]  # the direction of one position, for each position
     gradients = model.gradients(token_ids, list(at * direction), [TABLE])
     evidence = model.evidence(token_ids)
     if gradients is None:
         message = "the logits of the model that get_transformer_lm built carry no gradient: it cannot be trained"
         raise CheckFailure(f"{message}; nothing in a decoder's forward pass is detached or run under no_grad", evidence)
-    moved = torch.zeros(FULL, FULL, dtype=torch.float64)
+    moved = torch.zeros(full, full, dtype=torch.float64)
     for position, found in enumerate(gradients):
         gradient = found[TABLE]
         if gradient is not None:
@@ -226,7 +235,7 @@ def gradient_leak(subject: Subject) -> None:
             " a correct decoder every gradient is finite",
             evidence,
         )
-    picture = InfluenceMap(moved / (precision.half_unit() * moved.max()), tuple(range(FULL)), ("above",))
+    picture = InfluenceMap(moved / (precision.half_unit() * moved.max()), tuple(range(full)), ("above",))
     if picture.leaks():
         position, token = picture.leaks()[0]
         evidence.influence, evidence.details = picture, picture.picture()

@@ -7,7 +7,7 @@ import re
 import torch
 from torch import Tensor
 
-from cs336_harness.checks.configuration import MHA, RUN, SHAPE, run_arguments
+from cs336_harness.checks.configuration import RUN, hidden_shape, run_arguments, ungrouped_shape
 from cs336_harness.checks.registry import check
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.subject.built_models import ASSEMBLY, build
@@ -26,10 +26,11 @@ def full_context(subject: Subject) -> None:
 
     Usually broken by >= in place of > in the refusal, or by a table that is one row short.
     """
-    model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
-    limit = SHAPE.context_length
+    shape = hidden_shape()
+    model = build(subject, shape, make_weights(shape, seed=76))
+    limit = shape.context_length
     try:
-        model.logits(make_token_ids(SHAPE, batch=2, time=limit, seed=77))
+        model.logits(make_token_ids(shape, batch=2, time=limit, seed=77))
     except CheckFailure as failure:
         raise CheckFailure(
             f"a model with context_length {limit} must take {limit} tokens: {failure.message}", failure.evidence
@@ -65,15 +66,16 @@ def longer_than_context(subject: Subject) -> None:
 
     Usually broken by a table that is silently cut, or by a shape error deep inside.
     """
-    model = build(subject, SHAPE, make_weights(SHAPE, seed=76))
-    time = SHAPE.context_length + 1
+    shape = hidden_shape()
+    model = build(subject, shape, make_weights(shape, seed=76))
+    time = shape.context_length + 1
     failure = None
     try:
-        model.logits(make_token_ids(SHAPE, batch=2, time=time, seed=77))
+        model.logits(make_token_ids(shape, batch=2, time=time, seed=77))
     except CheckFailure as caught:
         failure = caught
     what = "the model that get_transformer_lm built"
-    require_refusal_of_longer(failure, what, time, SHAPE.context_length)
+    require_refusal_of_longer(failure, what, time, shape.context_length)
 
 
 @check(
@@ -85,17 +87,23 @@ def longer_than_context(subject: Subject) -> None:
 )
 def run_longer_than_context(subject: Subject) -> None:
     """The same through ``run_transformer_lm``, of which the course does not say what happens then."""
-    time, failure = MHA.context_length + 1, None
-    arguments = run_arguments(MHA, make_token_ids(MHA, batch=2, time=time, seed=77))
+    shape, failure = ungrouped_shape(), None
+    time = shape.context_length + 1
+    arguments = run_arguments(shape, make_token_ids(shape, batch=2, time=time, seed=77))
     try:
-        subject.call(RUN, shape=(2, time, MHA.vocab_size), **arguments)
+        subject.call(RUN, shape=(2, time, shape.vocab_size), **arguments)
     except CheckFailure as caught:
         failure = caught
-    require_refusal_of_longer(failure, RUN, time, MHA.context_length)
+    require_refusal_of_longer(failure, RUN, time, shape.context_length)
 
 
 def _logits_of(subject: Subject, token_ids: Tensor) -> Tensor:
-    return subject.call(RUN, shape=(*token_ids.shape, MHA.vocab_size), **run_arguments(MHA, token_ids))
+    shape = ungrouped_shape()
+    return subject.call(
+        RUN,
+        shape=(*token_ids.shape, shape.vocab_size),
+        **run_arguments(shape, token_ids),
+    )
 
 
 @check(
@@ -110,14 +118,15 @@ def token_ids_outside(subject: Subject) -> None:
 
     A negative id indexes the embedding from its end without a word.
     """
-    for outside in (-1, MHA.vocab_size):
+    vocab_size = ungrouped_shape().vocab_size
+    for outside in (-1, vocab_size):
         try:
             _logits_of(subject, torch.tensor([[3, outside, 5]]))
         except CheckFailure:
             continue
         raise CheckFailure(
-            f"{RUN} takes the token id {outside} with vocab_size {MHA.vocab_size} without a word;"
-            f" the ids are 0 to {MHA.vocab_size - 1}, and a decoder that says so finds a broken tokenizer early"
+            f"{RUN} takes the token id {outside} with vocab_size {vocab_size} without a word;"
+            f" the ids are 0 to {vocab_size - 1}, and a decoder that says so finds a broken tokenizer early"
         )
 
 

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from cs336_harness.checks.comparing import attempt, same_numbers
-from cs336_harness.checks.configuration import MHA, MODEL_WORKS, RUN, SHAPE, run_arguments
+from cs336_harness.checks.configuration import MODEL_WORKS, RUN, hidden_shape, run_arguments, ungrouped_shape
 from cs336_harness.checks.registry import check
 from cs336_harness.reference import precision
+from cs336_harness.reference.hidden_inputs import more
 from cs336_harness.reference.tolerance import HALF_UNIT
 from cs336_harness.reference.weights import make_token_ids, make_weights
 from cs336_harness.subject.built_models import ASSEMBLY, build
@@ -70,8 +71,10 @@ def raw_logits_of_model(subject: Subject) -> None:
 
     Usually broken by a softmax that belongs to sampling or to the loss.
     """
-    weights, token_ids = make_weights(SHAPE, seed=76), make_token_ids(SHAPE, batch=2, time=5, seed=77)
-    model = build(subject, SHAPE)
+    shape = hidden_shape()
+    weights = make_weights(shape, seed=76)
+    token_ids = make_token_ids(shape, batch=2, time=5 + more("time", 2), seed=77)
+    model = build(subject, shape)
 
     def run(factor: float) -> Tensor:
         model.load({**weights, HEAD: weights[HEAD] * factor})
@@ -86,11 +89,12 @@ def raw_logits_of_run(subject: Subject) -> None:
 
     Usually broken by a softmax that belongs to sampling or to the loss.
     """
-    arguments = run_arguments(MHA, make_token_ids(MHA, batch=2, time=5, seed=77))
+    shape, time = ungrouped_shape(), 5 + more("time", 2)
+    arguments = run_arguments(shape, make_token_ids(shape, batch=2, time=time, seed=77))
     weights = arguments["weights"]
 
     def run(factor: float) -> Tensor | None:
         scaled = {**arguments, "weights": {**weights, HEAD: weights[HEAD] * factor}}
-        return attempt(subject, RUN, (2, 5, MHA.vocab_size), **scaled)
+        return attempt(subject, RUN, (2, time, shape.vocab_size), **scaled)
 
     _judge(run, RUN, Evidence(entry_point=RUN, arguments=arguments))

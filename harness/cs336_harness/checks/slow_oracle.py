@@ -3,6 +3,7 @@ weight."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -12,6 +13,7 @@ from cs336_harness.checks.comparing import LOGITS, taught
 from cs336_harness.checks.registry import Param, check
 from cs336_harness.checks.whole_model import Case, reference_gradients, reference_logits
 from cs336_harness.reference.figures import by_weight
+from cs336_harness.reference.hidden_inputs import more
 from cs336_harness.reference.interventions import model_call
 from cs336_harness.reference.sample_calls import Arguments
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE, require_close
@@ -232,6 +234,11 @@ def gradients(subject: Subject, case: Case) -> float:
 class RepeatedIds(Case):
     """An input in which id 7 occurs four times, id 3 twice, and others once."""
 
+    def hidden(self) -> Case:
+        """This case at another vocabulary, where a secret hides the inputs."""
+        shape = self.shape.replace(vocab_size=self.shape.vocab_size + more("vocab_size", 9))
+        return dataclasses.replace(self, shape=shape)
+
     def token_ids(self) -> Tensor:
         """Token ids (2, 5)."""
         return torch.tensor([[7, 7, 3, 9, 7], [3, 7, 11, 1, 0]])
@@ -251,10 +258,11 @@ def gradient_of_repeated_ids(subject: Subject) -> None:
 
     Usually broken by ``scale_grad_by_freq``, which divides by the count, or by a look-up that keeps one of them.
     """
-    name, token_ids = VOCABULARY[0], REPEATED.token_ids()
-    expected, relative_noise = reference_gradients(REPEATED)
-    model = build(subject, REPEATED.shape, REPEATED.weights())
-    given = model.gradients(token_ids, [REPEATED.direction()], [name])
+    case = REPEATED.hidden()
+    name, token_ids = VOCABULARY[0], case.token_ids()
+    expected, relative_noise = reference_gradients(case)
+    model = build(subject, case.shape, case.weights())
+    given = model.gradients(token_ids, [case.direction()], [name])
     gradient = given[0][name] if given else None
     if gradient is None:
         return  # that there is none is said by the check of all gradients

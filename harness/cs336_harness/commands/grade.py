@@ -95,6 +95,10 @@ def grade(
         exports.write_gradescope(out, records, settings.rubric)
     if classroom:
         exports.write_classroom(out, records)
+    over = intake.left_over(submissions)
+    if over:
+        shown = ", ".join(over[:5]) + (f" and {len(over) - 5} more" if len(over) > 5 else "")
+        console.print(f"not graded, being no folder, .zip or .py: {shown}", markup=False, highlight=False)
     for line in pages.summary_lines(records, out):
         console.print(line, markup=False, highlight=False)
     raise typer.Exit(0 if all(record["state"] == "judged" for record in records) else 1)

@@ -22,8 +22,9 @@ from cs336_harness.grading import intake
 from cs336_harness.grading.intake import Submission
 from cs336_harness.grading.judging import Job, judge, versions
 from cs336_harness.grading.records import BATCH, Folder, scored, write_json
-from cs336_harness.grading.rubric import Rubric
+from cs336_harness.grading.rubric import PUBLIC, Rubric
 from cs336_harness.subject.failures import CannotJudgeError
+from cs336_harness.subject.text import clean
 from cs336_harness.subject.time_limit import CHECK_SECONDS
 
 
@@ -49,7 +50,7 @@ class Settings:
     @property
     def asked(self) -> tuple[str, ...]:
         """The ids of the checks that every submission is asked."""
-        return self.rubric.asked if self.checks is None else self.checks
+        return self.rubric.asked if self.checks is None else tuple(each for each in self.checks if each not in PUBLIC)
 
 
 Done = Callable[[str, dict[str, Any]], None]
@@ -57,6 +58,8 @@ Done = Callable[[str, dict[str, Any]], None]
 
 def grade(found: Sequence[Submission], out: Path, settings: Settings, done: Done) -> list[dict[str, Any]]:
     """Grades submissions into a folder; their records by name. ``done`` is told of each as it is there."""
+    if not settings.asked:
+        raise CannotJudgeError("-k selects only checks whose numbers are public, which are not graded; select more")
     folder = Folder(out)
     folder.open()
     _require_same_batch(folder, found, settings)
@@ -143,39 +146,60 @@ def _digest(job: Job) -> str | None:
 
 
 def _judged(jobs: Sequence[Job], settings: Settings) -> Generator[tuple[str, dict[str, Any]]]:
-    """Every job with its record, in the order in which they are done. One whose process is lost is tried once more."""
+    """Every job with its record, in the order in which they are done.
+
+    Those that were being judged when a process of the checker's was lost are tried once more, each by itself, so that
+    one that ends its judge costs nobody else anything.
+    """
     left = {job.name: job for job in jobs}
-    for last_try in (False, True):
-        if not left:
-            return
+    lost: list[Job] = []
+    while left:
         with executor(settings, len(left)) as pool:
-            for name, record in _through(pool, list(left.values())):
-                if record is not None:
-                    del left[name]
-                    yield name, record
-        if last_try:
-            break
-    for name, job in left.items():
-        yield name, _lost(job)
+            at_a_time = settings.jobs if settings.cluster is None else len(left)
+            for job, record in _through(pool, list(left.values()), at_a_time):
+                del left[job.name]
+                if record is None:
+                    lost.append(job)
+                else:
+                    yield job.name, record
+    for job in lost:
+        with executor(dataclasses.replace(settings, jobs=1), 1) as pool:
+            ((_, record),) = _through(pool, [job], 1)
+        yield job.name, _lost(job) if record is None else record
 
 
-def _through(pool: Executor, jobs: Iterable[Job]) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    waiting: dict[Future[dict[str, Any]], str] = {}
-    try:
-        waiting = {pool.submit(judge, job): job.name for job in jobs}
-    except BrokenProcessPool:
-        return
-    for future in concurrent.futures.as_completed(waiting):
+def _through(pool: Executor, jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, dict[str, Any] | None]]:
+    """Jobs with their records, None for one that was lost; ends early where the pool is broken."""
+    coming = list(reversed(jobs))
+    begun: dict[Future[dict[str, Any]], Job] = {}
+    broken = False
+    while begun or (coming and not broken):
         try:
-            yield waiting[future], future.result()
-        except (BrokenProcessPool, OSError, concurrent.futures.CancelledError):
-            yield waiting[future], None
+            while coming and not broken and len(begun) < at_a_time:
+                begun[pool.submit(judge, coming[-1])] = coming[-1]
+                coming.pop()
+        except BrokenProcessPool:
+            broken = True
+            if not begun:
+                yield coming.pop(), None
+        for future in concurrent.futures.wait(begun, return_when=concurrent.futures.FIRST_COMPLETED).done:
+            job = begun.pop(future)
+            try:
+                record = future.result()
+            except Exception as error:  # ``judge`` has none of its own: its process, or its machine, is gone
+                record, broken = None, broken or isinstance(error, BrokenProcessPool)
+            yield job, record
 
 
 def _lost(job: Job) -> dict[str, Any]:
     """The record of a submission whose judging ended the checker's own process, twice."""
     refused = judge(dataclasses.replace(job, path="/nonexistent"))
-    return {**refused, "state": "crashed", "reason": "the checker's process ended while it was judged, twice"}
+    return {
+        **refused,
+        "entry": clean(Path(job.path).name, 300),
+        "state": "crashed",
+        "reason": "its judging ended the checker's own process, twice",
+    }
 
 
 @contextlib.contextmanager

@@ -32,7 +32,12 @@ MOST_LISTED = 10 * MOST_FILES
 ZIP_ENTRY = b"PK\x01\x02"
 """What the description of each file in an archive begins with."""
 
+UNPACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How files of an archive may be packed: of the other ways zipfile unpacks all at once, whatever size was said."""
+
 KINDS = (".zip", ".py")
+LONGEST_NAME = 200
+"""Bytes of a name: files beside one another add beginnings and ends to it, and a system takes 255."""
 
 
 class Refused(CannotJudgeError):
@@ -55,18 +60,36 @@ def submissions(folder: Path) -> list[Submission]:
         raise CannotJudgeError(f"{folder} is one submission; give the folder that holds a folder per student")
     found: list[Submission] = []
     taken: set[str] = set()
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        plain = entry.is_file(follow_symlinks=False) and entry.name.endswith(KINDS)
-        if entry.name.startswith((".", "__")) or not (plain or entry.is_dir(follow_symlinks=False)):
+    for entry in _visible(folder):
+        if not _is_submission(entry):
             continue
-        stem = entry.name.removesuffix(".zip").removesuffix(".py") if plain else entry.name
-        base = re.sub(r"[^\w.@+-]", "_", clean(stem, 80)).strip(".") or "unnamed"
+        path = Path(entry.path)
+        stem = path.stem if entry.is_file(follow_symlinks=False) else entry.name
+        base = re.sub(r"[^\w.@+-]", "_", clean(stem, 80)).encode()[:LONGEST_NAME].decode(errors="ignore").strip(".")
+        base = base or "unnamed"
         name = next(each for each in _numbered(base) if each.lower() not in taken)
         taken.add(name.lower())
-        found.append(Submission(name, Path(entry.path)))
+        found.append(Submission(name, path))
     if not found:
         raise CannotJudgeError(f"{folder} holds no submission: neither a folder nor a .zip nor a .py")
     return found
+
+
+def left_over(folder: Path) -> list[str]:
+    """The names of the entries of a folder that are no submissions, and so get no record; hidden ones aside."""
+    return [clean(entry.name, 80) for entry in _visible(folder) if not _is_submission(entry)]
+
+
+def _visible(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        shown = [entry for entry in entries if not entry.name.startswith((".", "__"))]
+    return sorted(shown, key=lambda entry: entry.name)
+
+
+def _is_submission(entry: os.DirEntry[str]) -> bool:
+    if entry.is_file(follow_symlinks=False):
+        return entry.name.lower().endswith(KINDS)
+    return entry.is_dir(follow_symlinks=False)
 
 
 def _numbered(base: str) -> Iterator[str]:
@@ -106,7 +129,7 @@ def take_in(path: Path, into: Path) -> tuple[Path, str]:
     budget = _Budget()
     if path.is_dir():
         _copy(path, into, "", budget, 0)
-    elif path.suffix == ".zip":
+    elif path.suffix.lower() == ".zip":
         _unpack(path, into, budget)
     else:
         data = read_plain(path)
@@ -168,6 +191,8 @@ def _unpack(path: Path, into: Path, budget: _Budget) -> None:
                 if parts is None:
                     continue
                 budget.meet()
+                if entry.compress_type not in UNPACKED:
+                    raise Refused("its zip is packed in another way than deflate; pack it again with a usual program")
                 if entry.file_size > LARGEST:  # no more than it says is ever unpacked of it
                     continue
                 with archive.open(entry) as file:

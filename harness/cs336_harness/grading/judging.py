@@ -60,7 +60,8 @@ def _server(unsafe: bool) -> ForkServer:
 def judge(job: Job) -> dict[str, Any]:
     """The record of one submission; always one, whatever becomes of it."""
     started = time.monotonic()
-    record: dict[str, Any] = {"name": job.name, "state": "refused", "reason": None, "digest": None, "writeup": None}
+    record: dict[str, Any] = {"name": job.name, "entry": clean(Path(job.path).name, 300)}
+    record |= {"state": "refused", "reason": None, "digest": None, "writeup": None}
     checks = [all_checks()[name] for name in job.checks] if job.checks is not None else list(all_checks().values())
     results: dict[str, Result] = {}
     folder = Path(tempfile.mkdtemp(prefix="cs336-submission-"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import math
 import socket
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -50,6 +51,7 @@ STATES = ("absent", "blank", "filled")
 MOST_LINES = 10**6
 MOST_RESTARTS = 3
 MOST_PARAMETERS = 10_000
+MOST_AXES = 8
 KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
@@ -242,7 +244,7 @@ class RemoteSubject(Subject):
             _take_over(changes, answer["after"])
         failure = answer.get("failure")
         if failure is not None:
-            raise self._refusal(failure, evidence)
+            raise self._refusal(failure, evidence, opening=ask == "open")
         return answer.get("result")
 
     def _start_again(self) -> None:
@@ -269,21 +271,26 @@ class RemoteSubject(Subject):
                 drawn = (torch.zeros(1), torch.ones(1) if drew else torch.zeros(1))
                 self.last_visit = Visit((first, second), (on, still), drawn)
 
-    def _refusal(self, failure: Any, evidence: Evidence) -> Exception:
+    def _refusal(self, failure: Any, evidence: Evidence, *, opening: bool) -> Exception:
         if not isinstance(failure, dict):
             self.wire.lose("it refuses in a way that is none")
         kind, entry_point = failure.get("kind"), failure.get("entry_point")
+        entry_point = entry_point if isinstance(entry_point, str) else None
         if kind in ("AbsentEntryPoint", "BlankEntryPoint") and entry_point in ENTRY_POINTS:
             if kind == "BlankEntryPoint":
                 return BlankEntryPoint(entry_point)
             return AbsentEntryPoint(entry_point, self.short_name)
         message = clean(str(failure.get("message", "")))
         if kind == "CannotJudgeError":
+            if not opening:  # the harness's own code over there has no reason to say so any more
+                self.wire.lose("its process says that it cannot be judged")
             return CannotJudgeError(" ".join(message.split()))
         evidence.entry_point = evidence.entry_point or (entry_point if entry_point in ENTRY_POINTS else None)
         evidence.details = [clean(str(line), 400) for line in _list(failure.get("details"))[:40]]
         evidence.raised = tuple(clean(str(line), 400) for line in _list(failure.get("raised"))[:4])
-        after = tuple(str(each) for each in _list(failure.get("after")) if each in _explaining())
+        after = tuple(
+            str(each) for each in _list(failure.get("after")) if isinstance(each, str) and each in _explaining()
+        )
         made = WrongShape if kind == "WrongShape" else CheckFailure
         refusal = made(message, evidence, after)
         cause = failure.get("cause")
@@ -522,10 +529,16 @@ class RemoteModel(BuiltModel):
         return clean(str(answer), 200)
 
 
+def _is_size(value: Any) -> bool:
+    return type(value) is tuple and len(value) <= MOST_AXES and all(type(each) is int for each in value)
+
+
 def _held(given: Any, known: Mapping[str, Any]) -> Held | None:
     match given:
-        case [list(names), str(own_name), list(shape), int(width), bool(trained), int(number)] if all(
-            type(size) is int and 0 <= size < 2**40 for size in shape
+        case [list(names), str(own_name), list(shape), int(width), bool(trained), int(number)] if (
+            all(type(size) is int and 0 <= size < 2**40 for size in shape)
+            and len(shape) <= MOST_AXES
+            and math.prod(shape) < 2**63
         ):
             named = tuple(name for name in known if name in names)
             return Held(named, clean(own_name, 200), tuple(shape), width, trained, number)
@@ -554,8 +567,6 @@ def _(subject: RemoteSubject, shape: DecoderShape) -> dict[str, tuple[int, ...]]
         )
     except CheckFailure:
         return None
-    if answer is None or (
-        isinstance(answer, dict) and all(type(size) is tuple and len(size) < 9 for size in answer.values())
-    ):
+    if answer is None or (isinstance(answer, dict) and all(map(_is_size, answer.values()))):
         return answer
     subject.wire.lose("it lists its weights with what is no list")

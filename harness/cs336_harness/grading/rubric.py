@@ -16,6 +16,10 @@ TASK_POINTS = 10.0
 NOT_JUDGED = "not judged"
 """The outcome of a check that was to be asked and was not: its submission ended before."""
 
+PUBLIC = ("slow_oracle.huggingface_llama",)
+"""Checks of numbers that nobody here computed and anybody can read: their inputs cannot be hidden, so that a submission
+may carry the answers. They are not graded."""
+
 VISIBLE = ("score", "tasks", "checks", "diagnosis", "hints", "writeup")
 
 
@@ -48,7 +52,7 @@ class Rubric:
         return tuple(
             item.id
             for item in all_checks().values()
-            if item.id in named or (not item.advisory and item.task in self.counted)
+            if item.id not in PUBLIC and (item.id in named or (not item.advisory and item.task in self.counted))
         )
 
     def max_score(self, checks: Sequence[Mapping[str, Any]]) -> float:
@@ -146,14 +150,16 @@ def read(path: Path) -> Rubric:
     def points(name: str, values: Mapping[str, Any], known: Any) -> dict[str, float]:
         for key, value in values.items():
             if not known(key):
-                raise CannotJudgeError(f"--rubric {path}: [{name}] names {key}, which there is not")
+                raise CannotJudgeError(
+                    f"--rubric {path}: [{name}] names {key}, which there is not, or whose numbers are public"
+                )
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
                 raise CannotJudgeError(f"--rubric {path}: {key} = {value!r} is no number of points")
         return {key: float(value) for key, value in values.items()}
 
     all_checks()
     tasks = points("tasks", table("tasks"), TASKS.__contains__)
-    checks = points("checks", table("checks"), lambda key: bool(find(key)))
+    checks = points("checks", table("checks"), lambda key: any(item.id not in PUBLIC for item in find(key)))
     writeup = points("writeup", table("writeup"), {"points"}.__contains__)
     late = points("late", table("late"), {"per_day", "least"}.__contains__)
     visible = table("students").get("see", list(VISIBLE))

@@ -99,6 +99,13 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "truncate": (76, 45),
     "modify_ldt": (154, None),
     "iopl": (172, None),
     "ioperm": (173, None),
@@ -112,22 +119,31 @@ SPECIAL = {
     "tgkill": (234, 131),
     "prlimit64": (302, 261),
     "prctl": (157, 167),
+    "socketpair": (53, 199),
+    "fcntl": (72, 25),
+    "ioctl": (16, 29),
 }
 """Calls that are allowed for some arguments: threads, signals to oneself, one's own limits, anything but outliving the
-parent."""
+parent; two sockets that know only each other; anything of a descriptor but whom its signals go to."""
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> its place in :data:`NUMBERS`, and the kernel's word for it."""
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN, _AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _DENY, _ABSENT = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _X32 = 0x40000000
 _CLONE_THREAD = 0x00010000
 _PR_SET_SECCOMP, _FILTER = 22, 2
 DIE_WITH_PARENT = 1
 """What ``prctl`` is given to be killed when the parent ends."""
+
+STREAM, KIND_OF_SOCKET = 1, 0xF
+"""A socket of a pair that can be connected to no other one, and the bits that say which kind one is."""
+
+OWNERS = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP: what has the kernel send signals to any process."""
 
 
 def known_machine() -> bool:
@@ -175,7 +191,19 @@ def program() -> bytes:
         _step(_LOAD, _FIRST_ARGUMENT),
         _step(_EQUAL, DIE_WITH_PARENT, 0, 1),
         _step(_RETURN, _DENY),
+        _step(_LOAD, _NUMBER),
+        _step(_EQUAL, SPECIAL["socketpair"][column], 0, 5),
+        _step(_LOAD, _SECOND_ARGUMENT),
+        _step(_AND, KIND_OF_SOCKET),
+        _step(_EQUAL, STREAM, 1, 0),
+        _step(_RETURN, _DENY),
+        _step(_RETURN, _ALLOW),
     ]
+    for name, denied in OWNERS.items():
+        steps += [_step(_EQUAL, SPECIAL[name][column], 0, 2 * len(denied) + 2), _step(_LOAD, _SECOND_ARGUMENT)]
+        for value in denied:
+            steps += [_step(_EQUAL, value, 0, 1), _step(_RETURN, _DENY)]
+        steps.append(_step(_RETURN, _ALLOW))
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from cs336_harness.reference.answers import from_run_to_run
-from cs336_harness.reference.hidden_inputs import cached
+from cs336_harness.reference.hidden_inputs import cached, more
 from cs336_harness.reference.influence import InfluenceMap, map_from_calls
 from cs336_harness.reference.oracle_adapters import OracleAdapters
 from cs336_harness.reference.sample_calls import transformer_lm_of
@@ -40,8 +40,24 @@ FLOW_SHAPE = DecoderShape(
     d_ff=64,
     rope_theta=1000.0,
 )
-LONG_SHAPE = FLOW_SHAPE.replace(context_length=260, num_layers=1)
-"""A context in which positions pass 256."""
+
+
+def flow_shape(**changes: Any) -> DecoderShape:
+    """:data:`FLOW_SHAPE` with changes, at a vocabulary and a context that nobody knows where a secret hides the inputs.
+
+    The vocabulary stays even: tokens come in pairs of twins.
+    """
+    hidden = {
+        "vocab_size": FLOW_SHAPE.vocab_size + 2 * more("vocab_size", 6),
+        "context_length": FLOW_SHAPE.context_length + more("context_length", 3),
+    }
+    return FLOW_SHAPE.replace(**{**hidden, **changes})
+
+
+def long_shape() -> DecoderShape:
+    """A context in which positions pass 256."""
+    return flow_shape(context_length=260 + more("long context", 6), num_layers=1)
+
 
 ROWS, LONG_ROWS = 4, 3
 LOUD = (20, 21, 22, 23)
@@ -70,7 +86,7 @@ def twins(token_ids: Tensor) -> Tensor:
 
 
 @cached
-def flow_weights(shape: DecoderShape = FLOW_SHAPE) -> dict[str, Tensor]:
+def flow_weights(shape: DecoderShape) -> dict[str, Tensor]:
     """The weights described above for a shape: canonical name -> float32. Shared: hand out copies only."""
     weights = make_weights(shape, SEED)
     private = [LOUD_CHANNEL, TWIN_CHANNEL]
@@ -155,7 +171,7 @@ def flow_noise() -> float:
     Measured once, on two rows of the full context. The subject is compared with itself at the same positions, so a
     longer context adds no noise of its own.
     """
-    arguments = model_call(FLOW_SHAPE, base_ids(FLOW_SHAPE, FLOW_SHAPE.context_length)[:NOISE_ROWS])
+    arguments = model_call(flow_shape(), base_ids(flow_shape(), flow_shape().context_length)[:NOISE_ROWS])
     reference = OracleAdapters().run_transformer_lm
     return rounding_noise(reference, arguments, reference(**arguments))
 

@@ -21,13 +21,14 @@ from cs336_harness.contract import ENTRY_POINTS
 from cs336_harness.grading import batch, exports, intake, pages, sandbox
 from cs336_harness.grading.batch import Settings
 from cs336_harness.grading.judging import Job, judge
-from cs336_harness.grading.records import scored
+from cs336_harness.grading.records import scored, write_json
 from cs336_harness.grading.rubric import VISIBLE, Rubric, read
 from cs336_harness.subject.failures import CannotJudgeError
 
 CHECKS = ("components.linear", "components.silu", "tying.one_parameter")
 KEYS = {
     "name",
+    "entry",
     "state",
     "passed",
     "score",
@@ -424,6 +425,36 @@ def test_two_of_one_name_have_two_records(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     names = [each.name for each in intake.submissions(tmp_path)]
     assert len({name.lower() for name in names}) == 4
+
+
+def test_long_names_stay_names_of_files_and_nothing_is_left_over_in_silence(tmp_path: Path) -> None:
+    long = chr(0x20000) * 62
+    for name in (f"{long}a", f"{long}b"):
+        (tmp_path / name).mkdir()
+    for name in ("ANN.ZIP", "bob.Py", "tar.tar.gz", ".hidden"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "linked").symlink_to("/etc")
+    os.mkfifo(tmp_path / "fifo.py")
+    found = intake.submissions(tmp_path)
+    names = [each.name for each in found]
+    assert names[:2] == ["ANN", "bob"]
+    assert len(set(names)) == 4
+    assert all(len(name.encode()) <= 210 for name in names)
+    for name in names:
+        write_json(tmp_path / ".out" / f"{name}.json", {})
+    assert intake.left_over(tmp_path) == ["fifo.py", "linked", "tar.tar.gz"]
+
+
+def test_public_numbers_are_not_graded(tmp_path: Path) -> None:
+    public = "slow_oracle.huggingface_llama"
+    assert public in all_checks()
+    assert public not in Rubric().asked
+    assert public not in Rubric(checks={"slow_oracle": 5.0}).asked
+    (tmp_path / "rubric.toml").write_text(f'[checks]\n"{public}" = 5\n')
+    with pytest.raises(CannotJudgeError, match="public"):
+        read(tmp_path / "rubric.toml")
+    with pytest.raises(CannotJudgeError, match="public"):
+        batch.grade([], tmp_path / "out", Settings(checks=(public,)), lambda *_: None)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A secret gives every check inputs of its own, the same ones again, and no correct decoder a failure."""
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ from broken import RIGHT
 from variations import COVERING, VariationAdapters
 
 from cs336_harness.checks import all_checks
+from cs336_harness.checks.configuration import SHAPE
 from cs336_harness.grading.rubric import Rubric
 from cs336_harness.reference.hidden_inputs import cached, hidden_by, inputs_of, more, seed_for
+from cs336_harness.reference.interventions import FLOW_SHAPE
 from cs336_harness.reference.weights import normal
+from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import AbsentEntryPoint
+from cs336_harness.subject.failures import AbsentEntryPoint, CheckFailure
 from cs336_harness.verdict.suite import Suite
 
 
@@ -94,6 +98,80 @@ def test_every_check_that_compares_numbers_asks_others_under_a_secret() -> None:
     assert same == set()
 
 
+PUBLIC_SIZES = [
+    "components.arguments_untouched[multihead_self_attention]",
+    "components.arguments_untouched[transformer_block]",
+    "components.axes_of_size_one[softmax]",
+    "components.axes_of_size_one[scaled_dot_product_attention]",
+    "components.axes_of_size_one[transformer_block]",
+    "components.any_layout[transformer_block]",
+    "components.earlier_calls[silu]",
+    "components.earlier_calls[rmsnorm]",
+    "components.earlier_calls[multihead_self_attention]",
+    "components.earlier_calls[transformer_block]",
+    "components.rmsnorm_eps",
+    "components.silu_extremes",
+    "components.rmsnorm_leading_axes[one]",
+    "components.silu_leading_axes[one]",
+    "components.rope_other_shapes[positions_with_an_axis_for_heads]",
+    "components.attention_large_scores",
+    "components.block_theta",
+    "components.attention_position_values[jumping]",
+    "components.batch_and_heads[transformer_block]",
+    "configuration.refuses[heads_that_do_not_divide]",
+    "configuration.refuses[kv_heads_that_do_not_divide]",
+    "configuration.refuses[odd_head_size]",
+    "configuration.refuses[zero]",
+    "configuration.refuses[negative]",
+    "accounting.unique_parameters[untied]",
+    "accounting.unique_parameters[tied]",
+]
+"""The graded checks whose sizes anybody can know: the size is the question, or the least that shows the fault."""
+
+
+def sizes(value: Any) -> Any:
+    """A value with the size of each tensor in its place."""
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape)
+    if isinstance(value, dict):
+        return tuple((name, sizes(each)) for name, each in value.items())
+    return tuple(map(sizes, value)) if isinstance(value, list | tuple) else repr(value)
+
+
+class Measuring(VariationAdapters):
+    """A correct decoder that keeps the sizes at which it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(COVERING["fill"])
+        self.heard: list[Any] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if not name.startswith(("run_", "get_transformer_lm")):
+            return value
+
+        def measuring(*args: Any, **kwargs: Any) -> Any:
+            self.heard.append((name, sizes(args), sizes(kwargs)))
+            return value(*args, **kwargs)
+
+        return measuring
+
+
+@pytest.mark.slow
+def test_sizes_are_secret_but_for_these() -> None:
+    same = set()
+    for name in Rubric().asked:
+        heard = []
+        for secret in ("one", "two", "three"):
+            measuring = Measuring()
+            with hidden_by(secret), contextlib.suppress(AbsentEntryPoint):
+                all_checks()[name](Subject(measuring, "measuring"))
+            heard.append(measuring.heard)
+        if heard[0] == heard[1] == heard[2] != []:
+            same.add(name)
+    assert same == set(PUBLIC_SIZES)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("secret", ["one", "two", "three"])
 @pytest.mark.parametrize("name", sorted(COVERING)[:3])
@@ -116,6 +194,57 @@ def test_sizes_that_a_secret_chose_find_the_same_mistakes(secret: str) -> None:
         with hidden_by(secret):
             results = list(Suite(Subject(module, "subject"), diagnose=False).run(checks))
         assert f"{group}.{name}" in {r.check.id for r in results if r.outcome == "failed"}, (group, name)
+
+
+class RightAtPublicSizes(VariationAdapters):
+    """A submission that knows a check by the sizes that it asks without a secret, and is right there alone."""
+
+    def __init__(self, wrong: Callable[[torch.Tensor], torch.Tensor], *public: DecoderShape) -> None:
+        super().__init__(COVERING["fill"])
+        self.wrong, self.public = wrong, {(shape.vocab_size, shape.context_length) for shape in public}
+
+    def run_transformer_lm(self, **arguments: Any) -> torch.Tensor:
+        logits = super().run_transformer_lm(**arguments)
+        public = (arguments["vocab_size"], arguments["context_length"]) in self.public
+        return logits if public else self.wrong(logits)
+
+
+def sees_the_last(logits: torch.Tensor) -> torch.Tensor:
+    return logits + logits[:, -1:]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check"),
+    [
+        (sees_the_last, "information_flow.prefix_equivalence[short]"),
+        (sees_the_last, "information_flow.prefix_equivalence[full]"),
+        (sees_the_last, "information_flow.changed_suffix[ordinary]"),
+        (sees_the_last, "information_flow.single_token"),
+        (lambda logits: logits.softmax(-1), "configuration.raw_logits[run_transformer_lm]"),
+    ],
+)
+def test_a_submission_that_is_right_at_the_public_sizes_fails_under_a_secret(wrong: Any, check: str) -> None:
+    subject = Subject(RightAtPublicSizes(wrong, FLOW_SHAPE, SHAPE), "keyed")
+    all_checks()[check](subject)
+    with hidden_by("a secret"), pytest.raises(CheckFailure):
+        all_checks()[check](subject)
+
+
+@pytest.mark.parametrize(
+    "check", ["full_context", "longer_than_context", "fresh_weights", "fresh_layers", "ids_of_any_layout"]
+)
+def test_models_are_built_at_sizes_that_a_secret_chose(check: str) -> None:
+    built: set[tuple[int, int]] = set()
+
+    class Noting(VariationAdapters):
+        def get_transformer_lm(self, **sizes: Any) -> Any:
+            built.add((sizes["vocab_size"], sizes["context_length"]))
+            return super().get_transformer_lm(**sizes)
+
+    for secret in "abcdef":
+        with hidden_by(secret):
+            all_checks()[f"configuration.{check}"](Subject(Noting(COVERING["fill"]), "noting"))
+    assert len(built) > 2
 
 
 def test_the_reference_itself_passes_under_a_secret() -> None:

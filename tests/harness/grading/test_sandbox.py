@@ -71,24 +71,27 @@ def test_the_filter_is_whole_on_every_machine(machine: str, monkeypatch: pytest.
 
 
 def fragile(job: Job) -> dict:
-    """A judge that ends its own process at the first sight of ann, as one that runs out of memory does."""
-    seen = Path(job.path).parents[1] / "seen"
-    if job.name == "ann" and not seen.exists():
+    """A judge that ends its own process at the first sight of ann and at every sight of eve, as out of memory does."""
+    folder = Path(job.path).parent
+    seen = folder.parent / f"{job.name} was seen"
+    if folder.name == "class" and (job.name == "eve" or (job.name == "ann" and not seen.exists())):
         seen.touch()
         os._exit(9)
     return {"name": job.name, "state": "judged", "reason": None, "checks": [], "diagnosis": [], "writeup": None}
 
 
-def test_a_checker_that_is_lost_costs_a_second_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ann", "bob"):
+def test_who_ends_the_checker_costs_nobody_else_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("ann", "bob", "cid", "dan", "eve", "fay", "gus")
+    for name in names:
         (tmp_path / "class" / name).mkdir(parents=True)
         (tmp_path / "class" / name / "adapters.py").write_text(RIGHT)
     monkeypatch.setattr(batch, "judge", fragile)
-    records = batch.grade(
-        intake.submissions(tmp_path / "class"), tmp_path / "out", Settings(jobs=2), lambda name, record: None
-    )
-    assert {record["name"]: record["state"] for record in records} == {"ann": "judged", "bob": "judged"}
-    assert (tmp_path / "seen").exists()
+    found = intake.submissions(tmp_path / "class")
+    records = batch.grade(found, tmp_path / "out", Settings(jobs=2), lambda name, record: None)
+    assert {record["name"]: record["state"] for record in records} == {
+        name: "crashed" if name == "eve" else "judged" for name in names
+    }
+    assert (tmp_path / "ann was seen").exists()
 
 
 def test_job_and_record_travel_as_plain_values() -> None:

@@ -13,7 +13,7 @@ from cs336_harness.defects import Place
 from cs336_harness.diagnosis.readings import attention, rotary, self_attention
 from cs336_harness.diagnosis.readings.reading import reference
 from cs336_harness.reference.influence import map_from_calls
-from cs336_harness.reference.interventions import FLOW_SHAPE, base_ids, flow_noise, flow_weights, replacement_ids
+from cs336_harness.reference.interventions import base_ids, flow_noise, flow_shape, flow_weights, replacement_ids
 from cs336_harness.subject.calling import Subject
 
 SHOWN = 12
@@ -43,15 +43,15 @@ def _influence(subject: Subject, name: str) -> dict[str, Any] | None:
     """Which token moves which logits of a whole decoder, where one moves what it must not, or does not what it must."""
     if name not in ("run_transformer_lm", "built"):
         return None
-    token_ids, weights = base_ids(FLOW_SHAPE, FLOW_SHAPE.context_length), flow_weights(FLOW_SHAPE)
+    token_ids, weights = base_ids(flow_shape(), flow_shape().context_length), flow_weights(flow_shape())
 
     def logits(token_ids: Tensor) -> Tensor | None:
-        return self_attention.logits_of(subject, name, FLOW_SHAPE, weights, token_ids)
+        return self_attention.logits_of(subject, name, flow_shape(), weights, token_ids)
 
     base, changed = logits(token_ids), []
-    for token in range(FLOW_SHAPE.context_length):
+    for token in range(flow_shape().context_length):
         other = token_ids.clone()
-        other[:, token] = replacement_ids(FLOW_SHAPE, token_ids, "ordinary", token)[:, token]
+        other[:, token] = replacement_ids(flow_shape(), token_ids, "ordinary", token)[:, token]
         changed.append(logits(other))
     known = [each for each in changed if each is not None]
     if base is None or len(known) < len(changed):
