@@ -405,7 +405,7 @@ def test_a_student_reads_what_is_wrong_where_and_what_waits(tmp_path: Path) -> N
     checks = tuple(item.id for name in ("linear", "rmsnorm", "silu") for item in find("components") if name in item.id)
     (record,), _ = graded(tmp_path / "class", tmp_path / "out", checks=checks)
     always = ("norm-eps-missing", "from adapters import run_rmsnorm", "elements differ", "run_silu is blank")
-    for kind, *own in (("html", "<dt>where</dt><dd>norm", "blocked by this one."), ("md", "Where:", "blocked by this one: ")):
+    for kind, *own in (("html", "<dt>where</dt><dd>norm", "by this one."), ("md", "Where:", "by this one: ")):
         text = (tmp_path / "out" / "reports" / f"ann.{kind}").read_text()
         for said in (*always, *own):
             assert said in text, (kind, said)
