@@ -90,3 +90,12 @@ def test_saving_keeps_what_was_never_asked_for(tmp_path: Path) -> None:
     second.save(1)
     third = Kept(path)
     assert [third.get(name) is not None for name in ("a", "b")] == [True, True]
+
+
+def test_a_file_that_comes_later_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "expected-now.safetensors"
+    early, writer = Kept(path), Kept(path)
+    assert early.get("a") is None
+    writer.add("a", torch.ones(2))
+    writer.save()
+    assert early.get("a") is not None

@@ -76,8 +76,8 @@ class Kept:
 
     def get(self, name: str) -> Tensor | list[str] | None:
         """A tensor, or the strings of a fact; None when it is not known yet."""
-        if not self._tried:
-            with contextlib.suppress(Exception):  # absent or damaged: everything is made again
+        if not self._tried and self.path.exists():  # it may come while a watch runs
+            with contextlib.suppress(Exception):  # damaged: everything is made again
                 self._open()
         if name not in self._tensors and name in self._in_file:
             with contextlib.suppress(Exception):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from cs336_harness.isolation.answering import keep_answers
 from cs336_harness.isolation.supervisor import Supervisor
 from cs336_harness.isolation.workers import CAN_FORK, OFTEN_IMPORTED, ForkServer, FreshProcesses, spare_cores
 from cs336_harness.subject.locating import locate, root_of
@@ -57,6 +58,7 @@ def watch(
     else:
         workers = FreshProcesses(tell)
         console.print("a fresh process is started for each save: this platform cannot fork one that has torch loaded")
+    keep_answers()
     supervisor = Supervisor(workers)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is put back, whoever ends the watch
     stopping = threading.Event()
