@@ -34,6 +34,7 @@ WORDS = {
 """Category, letter and word of the outcomes that pytest does not know."""
 
 TRIAL = pytest.StashKey[Any]()
+ANSWER = pytest.StashKey[Callable[[], str]]()
 WRITTEN = pytest.StashKey[list[str]]()
 
 
@@ -185,6 +186,7 @@ def trial(request: pytest.FixtureRequest) -> Iterator[Any]:
     from cs336_harness.isolation.trial import Trial
     from cs336_harness.reference import recipes
     from cs336_harness.subject.locating import repository_here
+    from cs336_harness.verdict.progress import written_ahead
 
     config = request.config
     checks = [all_checks()[name] for name in dict.fromkeys(filter(None, map(_check_of, request.session.items)))]
@@ -202,6 +204,8 @@ def trial(request: pytest.FixtureRequest) -> Iterator[Any]:
             setting=_setting(config),
         ) as made:
             config.stash[TRIAL] = made
+            if len(checks) == len(all_checks()):  # the written answer is judged with them
+                config.stash[ANSWER] = written_ahead(made.root)
             yield made
     except CannotJudgeError as error:
         pytest.exit(f"cs336: {error}", returncode=2)
@@ -291,7 +295,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
     judged = config.stash.get(TRIAL, None)
     write = terminalreporter.write_line
-    _summarise(judged, terminalreporter)
+    _summarise(judged, terminalreporter, config.stash.get(ANSWER, None))
     written = sorted(set(config.stash[WRITTEN]))
     if written:
         write(f"snapshots written: {', '.join(written)}", green=True)
@@ -305,7 +309,7 @@ def _calls(terminalreporter: Any) -> Iterator[pytest.TestReport]:
         yield from (report for report in reports if getattr(report, "when", None) == "call")
 
 
-def _summarise(judged: Any, terminalreporter: Any) -> None:
+def _summarise(judged: Any, terminalreporter: Any, written: Callable[[], str] | None) -> None:
     from cs336_harness.verdict.progress import progress_lines
     from cs336_harness.verdict.report import blank_lines
 
@@ -320,7 +324,7 @@ def _summarise(judged: Any, terminalreporter: Any) -> None:
             terminalreporter.section(heading, sep="-")
             for line in lines:
                 terminalreporter.write_line(line)
-    standing = progress_lines(results, judged.root) if results else []
+    standing = progress_lines(results, judged.root, written=written) if results else []
     if standing:
         terminalreporter.section("where you stand", sep="-")
         others = sum("check" not in dict(report.user_properties) for report in _calls(terminalreporter))
