@@ -19,6 +19,7 @@ from typing import Any
 
 from cs336_harness.checks import all_checks
 from cs336_harness.grading import intake
+from cs336_harness.grading.fork_server import die_with_parent
 from cs336_harness.grading.intake import Submission
 from cs336_harness.grading.judging import Job, judge, versions
 from cs336_harness.grading.records import BATCH, Folder, scored, write_json
@@ -234,7 +235,11 @@ def executor(settings: Settings, jobs: int) -> Generator[Executor]:
 
 
 def _become_one_of_the_pool(scratch: str) -> None:
-    """Ctrl-C reaches every process of a terminal: the first one alone decides, and ends the others."""
+    """Ctrl-C reaches every process of a terminal: the first one alone decides, and ends the others.
+
+    Where the first one is killed, nobody would: then the kernel ends this one.
+    """
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tempfile.tempdir = scratch
 

@@ -1,5 +1,6 @@
 """`cs336 grade`: always a record, a row and a report for each, which no text of somebody else can break."""
 
+import contextlib
 import csv
 import json
 import os
@@ -385,6 +386,40 @@ def test_ctrl_c_ends_a_run_at_once_and_leaves_nothing_behind(tmp_path: Path) -> 
     assert "the same command goes on" in told
     assert [path.name for path in (out / "records").iterdir()] == ["a.json"]
     assert os.listdir(scratch) == []
+
+
+def in_session(session: int) -> set[str]:
+    """The numbers of the processes of a session that have not ended."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, its = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(its) == session and state != "Z":
+                found.add(stat.parent.name)
+    return found
+
+
+def test_a_run_that_is_killed_leaves_no_process_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    students, out = tmp_path / "class", tmp_path / "out"
+    students.mkdir()
+    (students / "a.py").write_text("def run_silu(:")
+    for name in ("b", "c"):
+        (students / f"{name}.py").write_text("import time\ntime.sleep(1e6)")
+    command = [sys.executable, "-m", "cs336_harness", "grade", str(students), "--out", str(out), "--jobs", "2"]
+    with subprocess.Popen([*command, "--timeout", "500"], start_new_session=True) as run:
+        until = time.monotonic() + 120
+        while not (out / "records" / "a.json").is_file():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert len(in_session(run.pid)) > 2
+        run.kill()
+    while left := in_session(run.pid):
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
+    for name in ("b", "c"):
+        (students / f"{name}.py").write_text("def run_silu(:")
+    assert subprocess.run(command, check=False).returncode == 1
+    assert {path.stem for path in (out / "records").iterdir()} == {"a", "b", "c"}
 
 
 STORY = """\
