@@ -1197,3 +1197,17 @@ def _bz2(path: Path) -> None:
         archive.writestr("adapters.py", RIGHT)
         archive.writestr("more.py", bytes(1 << 20))
     path.with_suffix(".zip").write_bytes(data.getvalue())
+
+
+tries(
+    "flood",
+    "very many small files",
+    "for number in range(20_000):\n    open(os.path.join(os.environ['TMPDIR'], str(number)), 'w').close()",
+)
+bank(
+    "accident",
+    "a log beside itself",
+    "import logging\nlogging.basicConfig(filename='train.log')",
+    NOT_LOADABLE,
+    reason="temporary folder alone",
+)

@@ -129,6 +129,8 @@ def _not_here(reason: str) -> str:
     """
     if "imports cs336_basics, which is not installed here" in reason:
         return f"{reason.partition(',')[0]}, which was not handed in with it; no other one is judged in its place"
+    if "Read-only file system" in reason:
+        return clean(f"{reason}; where it is graded, it may write into its temporary folder alone", 600)
     missing = re.search(r"imports (\w+), which is not installed here", reason)
     if missing:
         told = f"{reason[: missing.start(1)]}{missing[1]}, which is not installed where it is graded"

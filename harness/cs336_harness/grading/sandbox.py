@@ -31,6 +31,8 @@ class Limits:
     file: int = 64 << 20
     """Bytes of one file, and of all files of the scratch folder where that is a file system of its own."""
     descriptors: int = 256
+    files: int = 4096
+    """How many files and folders the scratch folder holds, where it is a file system of its own."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def _see_only(reach: Reach, limits: Limits) -> None:
     """A root of its own with nothing in it but what may be read, read-only, and an empty scratch folder in memory."""
     _mount("none", "/", None, _RECURSIVE | _PRIVATE)
     base = reach.scratch
-    _mount("tmpfs", base, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={limits.file},mode=755")
+    _mount("tmpfs", base, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={limits.file},nr_inodes={limits.files},mode=755")
     for path in (*reach.readable, *DEVICES):
         target = base + path
         if os.path.isdir(path):
