@@ -1199,11 +1199,6 @@ def _bz2(path: Path) -> None:
     path.with_suffix(".zip").write_bytes(data.getvalue())
 
 
-tries(
-    "flood",
-    "very many small files",
-    "for number in range(20_000):\n    open(os.path.join(os.environ['TMPDIR'], str(number)), 'w').close()",
-)
 bank(
     "accident",
     "a log beside itself",

@@ -40,6 +40,22 @@ def test_landlock_and_the_filter_hold_alone(
     assert (record["state"], failing) == ("judged", {}), record["reason"]
 
 
+MANY_FILES = """
+import os
+for number in range(20_000):
+    open(os.path.join(os.environ["TMPDIR"], str(number)), "w").close()
+"""
+
+
+def test_a_scratch_folder_in_memory_holds_so_many_files(tmp_path: Path) -> None:
+    with ForkServer(unsafe=True) as server:
+        if not server.layers.namespaces:
+            pytest.skip("no namespaces here: the folder is one on disk, bounded by time alone")
+        (tmp_path / "adapters.py").write_text(MANY_FILES + RIGHT)
+        with pytest.raises(CannotJudgeError, match="No space left"):
+            processes.open_remote(server, tmp_path, seconds=30)
+
+
 def test_a_layer_is_enough_only_with_the_filter() -> None:
     there = {
         layers: layers.enough
