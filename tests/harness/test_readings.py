@@ -37,6 +37,19 @@ READ = {
         "attention",
         "scores are divided by the root of the number of keys, sqrt(9) here, must be divided by sqrt(8)",
     ),
+    "Hidden scores filled with the smallest score of all rows and heads": (
+        "mask",
+        ", the smallest score of all, must be minus infinity",
+    ),
+    "Scores divided once more by the root of the number of query heads that share a key/value head": (
+        "attention",
+        "with 6 query heads over 3 KV heads scores are multiplied by 0.354, must be by 0.5 = 1 / sqrt(4), the size of"
+        " one head (0.289 over 2, 0.204 over 1): there is a factor 1 / sqrt(heads per KV head) too much",
+    ),
+    "With grouped heads, scores divided once more by the root of the number of key/value heads": (
+        "attention",
+        "(0.354 over 2): there is a factor 1 / sqrt(KV heads) too much",
+    ),
     "Scores clamped to one": ("attention", "large scores are cut off"),
     "A penalty for distance added to the scores": ("attention", "each step of distance between query and key lowers"),
     "Hidden scores filled with -5": ("mask", "its score is -5, must be minus infinity"),

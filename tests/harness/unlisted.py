@@ -692,6 +692,44 @@ class ScaledByQueries(Variation):
         return super().attend(Q * math.sqrt(Q.shape[-1] / Q.shape[-2]), K, V, allowed)
 
 
+@unlisted(Place.MASK)
+class FilledWithTheSmallest(Variation):
+    """Hidden scores filled with the smallest score of all rows and heads."""
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        scores = Q @ K.transpose(-1, -2) / math.sqrt(Q.shape[-1])
+        if allowed is not None:
+            scores = torch.where(allowed, scores, scores.min())
+        return self.softmax(scores, -1) @ V
+
+
+class Grouped(Variation):
+    """Something is done to the queries where several heads share a key/value head."""
+
+    def shared(self, q: Tensor, heads: int, kv_heads: int) -> Tensor:
+        raise NotImplementedError
+
+    def parts(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        heads, kv_heads = q.shape[-3], k.shape[-3]
+        return (q if heads == kv_heads else self.shared(q, heads, kv_heads)), k, v
+
+
+@unlisted(Place.ATTENTION, Place.HEADS)
+class ScaledByGroup(Grouped):
+    """Scores divided once more by the root of the number of query heads that share a key/value head."""
+
+    def shared(self, q: Tensor, heads: int, kv_heads: int) -> Tensor:
+        return q * math.sqrt(kv_heads / heads)
+
+
+@unlisted(Place.ATTENTION, Place.HEADS)
+class ScaledByKvHeads(Grouped):
+    """With grouped heads, scores divided once more by the root of the number of key/value heads."""
+
+    def shared(self, q: Tensor, heads: int, kv_heads: int) -> Tensor:
+        return q / math.sqrt(kv_heads)
+
+
 @unlisted(Place.HEADS)
 class ValuesOfStridedChannels(Variation):
     """The values alone split into heads as (d h), so that each head has every third channel."""

@@ -100,7 +100,7 @@ def rope(subject: Subject) -> float:
     task="scaled_dot_product_attention",
     needs=["run_scaled_dot_product_attention"],
     snapshot="scaled_dot_product_attention",
-    after=["components.softmax"],
+    after=["components.softmax", "components.softmax_far_apart"],
 )
 def scaled_dot_product_attention(subject: Subject) -> float:
     """Attention with a boolean mask, True meaning attend, and more keys than queries.

@@ -181,6 +181,23 @@ def softmax_global_maximum(subject: Subject) -> float:
     return _judge_shifted(subject, offsets, 54, "lines near 1e4, 0 and -1e4 in one tensor", teach)
 
 
+@check(
+    "components.softmax_far_apart",
+    task="softmax",
+    needs=["run_softmax"],
+    after=["components.softmax", "components.softmax_large"],
+)
+def softmax_far_apart(subject: Subject) -> float:
+    """One entry of each line lies 1e4 above the others: it gets all the weight.
+
+    Usually broken by subtracting the mean or the minimum in place of the maximum: exp of the rest still overflows.
+    """
+    offsets = torch.zeros(7)
+    offsets[2] = 1e4
+    teach = "a correct softmax subtracts the maximum along dim, so that no exponent is above zero"
+    return _judge_shifted(subject, offsets, 55, "one entry 1e4 above the others", teach)
+
+
 @check("components.silu_extremes", task=FEED_FORWARD, needs=["run_silu"], after=["components.silu"])
 def silu_extremes(subject: Subject) -> float:
     """SiLU far from zero: x on the right, 0 on the left, never NaN.

@@ -266,7 +266,11 @@ def _model_for_batch(batch: int) -> dict[str, Any]:
             ("run_transformer_lm", _model_for_batch, "in_indices", 11),
             task="transformer_lm",
             needs=["run_transformer_lm"],
-            after=["components.embedding", "components.transformer_block"],
+            after=[
+                "components.embedding",
+                "components.scaled_dot_product_attention",  # a smallest score of the whole tensor is of all rows
+                "components.transformer_block",
+            ],
         ),
     },
 )

@@ -170,7 +170,7 @@ BUILT_AFTER = {
     "mha-tied": _built_logits("mha"),
     "gqa-6-over-2": _built_logits("mha"),
     "gqa-6-over-2-tied": _built_logits("mha", "mha-tied", "gqa-6-over-2"),
-    "mqa": _built_logits("mha"),
+    "mqa": _built_logits("mha", "gqa-6-over-2"),
     "mqa-one-token": _built_logits("mha", "mqa"),
     "mqa-eleven-layers": _built_logits("mha", "mqa"),
 }

@@ -93,6 +93,48 @@ class SoftmaxMaximumNotSubtracted(OracleDefect):
         return torch.where(fits, super().softmax(x, dim), torch.nan)
 
 
+class _OtherShift(OracleDefect):
+    """What is subtracted is not the maximum: right wherever nothing overflows float32, and NaN elsewhere."""
+
+    def subtracted(self, x: Tensor, dim: int) -> Tensor:
+        raise NotImplementedError
+
+    def softmax(self, x: Tensor, dim: int) -> Tensor:
+        largest = (x - self.subtracted(x, dim)).amax(dim, keepdim=True)
+        fits = largest < math.log(torch.finfo(torch.float32).max)  # false for the NaN of -inf - -inf too
+        return torch.where(fits, super().softmax(x, dim), torch.nan)
+
+
+@defect(
+    "softmax-mean-subtracted",
+    Place.ATTENTION,
+    hint="exp of 100 does not fit a float32: after which subtraction is no entry above zero?",
+    steps=("Take the softmax of (0, 0, 1000).", "Take the softmax of (0, -inf), which a mask makes."),
+)
+class SoftmaxMeanSubtracted(_OtherShift):
+    """The mean is subtracted where the maximum must be, so an entry far above the others still overflows, and a hidden
+    score of -inf makes every entry infinite.
+    """
+
+    def subtracted(self, x: Tensor, dim: int) -> Tensor:
+        return x.mean(dim, keepdim=True)
+
+
+@defect(
+    "softmax-minimum-subtracted",
+    Place.ATTENTION,
+    hint="exp of 100 does not fit a float32: after which subtraction is no entry above zero?",
+    steps=("Take the softmax of (0, 0, 1000).", "Take the softmax of (0, -inf), which a mask makes."),
+)
+class SoftmaxMinimumSubtracted(_OtherShift):
+    """The minimum is subtracted where the maximum must be, so an entry far above it still overflows, and a hidden score
+    of -inf makes every entry infinite.
+    """
+
+    def subtracted(self, x: Tensor, dim: int) -> Tensor:
+        return x.amin(dim, keepdim=True)
+
+
 @defect(
     "softmax-dim-ignored",
     Place.ATTENTION,

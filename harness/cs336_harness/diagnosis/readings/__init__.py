@@ -23,6 +23,7 @@ from cs336_harness.diagnosis.readings.projections import read_added_input, read_
 from cs336_harness.diagnosis.readings.reading import Reader, Reading
 from cs336_harness.diagnosis.readings.rotary import read_rotary
 from cs336_harness.diagnosis.readings.self_attention import (
+    read_grouped_scale,
     read_heads,
     read_kv_heads,
     read_relative_angles,
@@ -59,7 +60,7 @@ READERS: dict[str, tuple[Reader, ...]] = {
             "run_multihead_self_attention_with_rope": (*PROJECTED, *ATTENTION),
             "run_transformer_block": (read_wiring, read_branches, *ATTENTION),
             "run_transformer_lm": MODEL,
-            "built": (*MODEL[:2], read_kv_heads, *MODEL[2:]),
+            "built": (*MODEL[:2], read_kv_heads, read_grouped_scale, *MODEL[2:]),
         }.items()
     },
 }

@@ -143,8 +143,9 @@ def mask_reading(read: Tensor, mask: Tensor, scores: Tensor, least: float = SEEN
                 for q, k in (~mask).nonzero().tolist()[:4]
             ]
             even = max(others) - min(others) < 0.05 * max(1.0, abs(score))
+            smallest = even and abs(score - float(scores.min())) < 0.01 * max(1.0, abs(score))
             what = (
-                f"its score is {number(score)}"
+                f"its score is {number(score)}{', the smallest score of all' if smallest else ''}"
                 if even
                 else f"its score is lowered from {number(own)} to {number(score)}"
             )

@@ -428,6 +428,16 @@ def _fits(rule: Callable[[int, int], int], read: dict[int, list[float]]) -> bool
 
 
 def _kv_heads_read(subject: Subject, shape: DecoderShape, *, keys: bool) -> list[float] | None:
+    """By query head: the number of the KV head that it reads, where it reads one."""
+    code = _kv_codes(subject, shape, keys=keys)
+    return None if code is None else [round(float(value) - 1, 1) + 0.0 for value in code]
+
+
+def _kv_codes(subject: Subject, shape: DecoderShape, *, keys: bool) -> Tensor | None:
+    """By query head, (H,): one more than the number of the KV head whose values it reads. With ``keys`` the score that
+    it gives the second token above the first, which is one more than the number of the KV head times half of the scale
+    over the right scale: that score twice.
+    """
     d, normed = shape.d_head, (shape.d_model / 2) ** 0.5
     q, k = torch.zeros(shape.d_model, shape.d_model), torch.zeros(shape.d_kv, shape.d_model)
     value, output = torch.zeros(shape.d_kv, shape.d_model), torch.eye(shape.d_model)
@@ -445,7 +455,52 @@ def _kv_heads_read(subject: Subject, shape: DecoderShape, *, keys: bool) -> list
     if stream is None:
         return None
     code = (stream - tokens)[-1, ::d].clone()
-    if not keys:
-        return [round(float(value), 1) + 0.0 for value in code - 1]
-    odds = torch.logit(code.clamp(1e-9, 1 - 1e-9))
-    return [round(float(value) * 2 - 1, 1) + 0.0 for value in odds]
+    return code if not keys else 2 * torch.logit(code.clamp(1e-9, 1 - 1e-9))
+
+
+OF_HEADS: dict[str, Callable[[int, int], float]] = {
+    "1 / sqrt(heads per KV head)": lambda heads, kv_heads: (kv_heads / heads) ** 0.5,
+    "1 / (heads per KV head)": lambda heads, kv_heads: kv_heads / heads,
+    "sqrt(heads per KV head)": lambda heads, kv_heads: (heads / kv_heads) ** 0.5,
+    "heads per KV head": lambda heads, kv_heads: heads / kv_heads,
+    "1 / sqrt(KV heads)": lambda _, kv_heads: kv_heads**-0.5,
+    "1 / (KV heads)": lambda _, kv_heads: 1 / kv_heads,
+    "sqrt(KV heads)": lambda _, kv_heads: kv_heads**0.5,
+}
+"""Factors that a number of heads, taken for the size of one, leaves on the scores."""
+
+
+def read_grouped_scale(subject: Subject, name: str) -> Reading | None:
+    """What scores are multiplied with where query heads share a KV head, and the one formula that fits every count."""
+    shape = KV_SHAPE
+    times: dict[int, float] = {}
+    for kv in (6, 3, 2, 1):
+        codes = _kv_codes(subject, shape.replace(num_kv_heads=kv), keys=True)
+        if codes is None:
+            continue
+        right = torch.tensor([head // (shape.num_heads // kv) + 1.0 for head in range(shape.num_heads)])
+        ratio = factor(codes, right.to(codes))
+        if ratio is None:
+            return None
+        times[kv] = ratio
+    wrong = {kv: ratio for kv, ratio in times.items() if abs(ratio - 1) > ROUNDING}
+    if not wrong or len(wrong) == len(times):  # wrong in every model: the readings of one head say it
+        return None
+    kv, ratio = next(iter(wrong.items()))
+    scale = shape.d_head**-0.5
+    formula = next(
+        (
+            text
+            for text, of in OF_HEADS.items()
+            if all(abs(ratio / of(shape.num_heads, kv) - 1) < 2 * ROUNDING for kv, ratio in wrong.items())
+        ),
+        None,
+    )
+    others = ", ".join(f"{number(other * scale)} over {kv}" for kv, other in list(wrong.items())[1:])
+    return Reading(
+        f"with {shape.num_heads} query heads over {kv} KV heads scores are multiplied by {number(ratio * scale)},"
+        f" must be by {number(scale)} = 1 / sqrt({shape.d_head}), the size of one head"
+        + (f" ({others})" if others else "")
+        + (f": there is a factor {formula} too much" if formula else ""),
+        Place.ATTENTION,
+    )
