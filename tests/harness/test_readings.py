@@ -37,6 +37,10 @@ READ = {
         "attention",
         "scores are divided by the root of the number of keys, sqrt(9) here, must be divided by sqrt(8)",
     ),
+    "Pairs with a wavelength of more than 8192 positions turned at an eighth of their rate, as in Llama 3.1": (
+        "positions",
+        "with theta 500000, pair 3 turns by 6.65e-06 rad per position, must be 5.32e-05; the faster pairs 0 to 2",
+    ),
     "Hidden scores filled with the smallest score of all rows and heads": (
         "mask",
         ", the smallest score of all, must be minus infinity",

@@ -692,6 +692,16 @@ class ScaledByQueries(Variation):
         return super().attend(Q * math.sqrt(Q.shape[-1] / Q.shape[-2]), K, V, allowed)
 
 
+@unlisted(Place.POSITIONS)
+class SlowPairsSlower(Variation):
+    """Pairs with a wavelength of more than 8192 positions turned at an eighth of their rate, as in Llama 3.1."""
+
+    def angles(self, positions: Tensor, d_head: int, theta: float) -> Tensor:
+        frequencies = theta ** -(torch.arange(0, d_head, 2, dtype=positions.dtype) / d_head)
+        slow = 2 * math.pi / frequencies > 8192
+        return positions[..., None] * torch.where(slow, frequencies / 8, frequencies)
+
+
 @unlisted(Place.MASK)
 class FilledWithTheSmallest(Variation):
     """Hidden scores filled with the smallest score of all rows and heads."""

@@ -143,7 +143,7 @@ def second_text(subject: Subject) -> float:
     return worst
 
 
-@check(TOKEN_BY_TOKEN, task=TASK, needs=NEEDS, after=STATE)
+@check(TOKEN_BY_TOKEN, task=TASK, needs=NEEDS, after=[*STATE, "components.rope_positions"])
 def token_by_token(subject: Subject) -> float:
     """One token after another, up to the last position of the context, gives the logits of the whole text.
 

@@ -96,6 +96,12 @@ def _rope_ladder() -> Program:
             here,
             lambda: rope(2, positions=_positions((255, 256, 257, 259, 301)), reach=400),
         ),
+        Rung(
+            "slow pairs",
+            "with theta = 500000, where the last pairs turn slowly",
+            here,
+            lambda: rope(2, theta=500000.0, positions=_positions((0, 255, 411, 598, 599)), reach=600),
+        ),
         Rung("last position", "at the last position, max_seq_len - 1", here, lambda: rope(2, time=5, reach=5)),
         Rung("batch and heads", "on (batch, heads, time, channel)", Place.HEADS, lambda: rope(2, 3)),
         Rung("one row", "with a single row", Place.POST_PROCESSING, lambda: rope(1)),

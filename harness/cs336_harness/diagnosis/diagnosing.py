@@ -72,6 +72,8 @@ def diagnose_check(subject: Subject, check: Check, failure: CheckFailure, *, pai
             unnamed.append(name)
         if unnamed and not explained:
             return _unnamed(probe, unnamed[0], check, failure)
+        if not unnamed and failure.evidence.error_in_noise is not None:
+            return _read_alone(probe, check)
     return None
 
 
@@ -260,6 +262,22 @@ def _spared(probe: Probe, name: str, found: Match) -> list[str]:
         and all(not probe.see(experiment).absent for experiment in program(component))
         and any(can_show(defect, component) and not probe.fits(list(program(component)), defect) for defect in named)
     ]
+
+
+def _read_alone(probe: Probe, check: Check) -> Diagnosis | None:
+    """A reading where every experiment agrees: it measures at other places than they ask."""
+    for name in programs_for(check):
+        read = probe.reading(name)
+        if read is not None and not read.vague:
+            return Diagnosis(
+                where=str(read.place),
+                confidence="measured",
+                told_before=probe.first_told(read, check.id),
+                reading=read.text,
+                table=list(read.table),
+                figures=measured(probe.subject, name, str(read.place)),
+            )
+    return None
 
 
 def _unnamed(probe: Probe, name: str, check: Check, failure: CheckFailure) -> Diagnosis | None:

@@ -116,15 +116,18 @@ class Comparison:
         for index in (self.errors > TOLERANCE_IN_NOISE * self.noise).nonzero().tolist():
             yield tuple(index)
 
-    def details(self) -> list[str]:
-        """The mismatch for a person: where, one pair of numbers, and the size of an error that is small."""
+    def details(self, entry_point: str | None = None) -> list[str]:
+        """The mismatch for a person: where, one pair of numbers, and the size of an error that is small.
+
+        ``entry_point`` is what gave the numbers, where one did.
+        """
         errors = self.errors
         differs = errors > TOLERANCE_IN_NOISE * self.noise
         lines = [f"{int(differs.sum())} of {errors.numel()} elements differ{self._positions(differs)}"]
         worst = unravelled(int(errors.argmax()), errors.shape)
         got, wanted = float(self.actual[worst]), float(self.expected[worst])
         lines.append(f"{self.place(worst)}: got {got:.6g}, must be {wanted:.6g}")
-        return lines + self._if_small(errors)
+        return lines + self._if_small(errors, SMALL_CAUSES.get(entry_point or "", ANY_SMALL_CAUSE))
 
     def _positions(self, differs: Tensor) -> str:
         """Which positions are wrong, where not all are."""
@@ -140,13 +143,12 @@ class Comparison:
             return f": right at {right}, wrong from {first} on"
         return f": wrong at {len(wrong)} of {time} positions, first at {first}"
 
-    def _if_small(self, errors: Tensor) -> list[str]:
+    def _if_small(self, errors: Tensor, likely: str) -> list[str]:
         """An error of less than a hundredth in words, because its size is the clue."""
         share = float(errors.mean()) / max(float(self.expected.abs().mean()), 1e-30)
         if not share < SMALL:
             return []
         even = ", one factor per row" if self._one_factor_per_row(share / 10) else ""
-        likely = "reduced precision, another eps, or hidden scores that are not minus infinity"
         if precision.dtype_judged() == "float64" and share < FLOAT32_INSIDE:
             likely = "something in it is float32 whatever it is given, such as rotary tables, a norm or a softmax"
         return [
@@ -158,6 +160,19 @@ class Comparison:
         ratio = self.actual.to(torch.float64) / self.expected
         return ratio.ndim > 0 and float((ratio - ratio.median(-1, keepdim=True).values).abs().median()) < least
 
+
+ANY_SMALL_CAUSE = "reduced precision, another eps, other angles, or hidden scores that are not minus infinity"
+SMALL_CAUSES = {
+    **dict.fromkeys(("run_linear", "run_embedding", "run_softmax"), "reduced precision"),
+    **dict.fromkeys(("run_silu", "run_swiglu"), "reduced precision, or another curve"),
+    "run_rmsnorm": "reduced precision, or another eps",
+    "run_rope": "reduced precision, or other angles in slow pairs",
+    "run_scaled_dot_product_attention": "reduced precision, or hidden scores that are not minus infinity",
+    "run_multihead_self_attention": "reduced precision, or hidden scores that are not minus infinity",
+    "run_multihead_self_attention_with_rope": "reduced precision, other angles, or hidden scores that are not minus"
+    " infinity",
+}
+"""What an error of less than a hundredth may come from, by entry point."""
 
 SMALL = 1e-2
 """Mean relative errors below this are told in words."""
@@ -191,7 +206,7 @@ def require_close(
     if comparison.agrees:
         return comparison.error_in_noise
     evidence = evidence or Evidence()
-    evidence.details = comparison.details()
+    evidence.details = comparison.details(evidence.entry_point)
     evidence.error_in_noise = comparison.error_in_noise
     evidence.actual, evidence.expected = comparison.actual, comparison.expected
     evidence.noise, evidence.axes = noise, axes

@@ -534,7 +534,7 @@ def live_parameters(subject: Subject, shape: DecoderShape, module: nn.Module) ->
                 evidence,
             )
         if tuple(parameter.shape) != size:
-            raise CheckFailure(
-                f"{name} has the shape {tuple(parameter.shape)}; at these sizes it must be {size}, (out, in)", evidence
-            )
+            message = f"{name} has the shape {tuple(parameter.shape)}; at these sizes it must be {size}, (out, in)"
+            evidence.raised = (what, message)
+            raise CheckFailure(message, evidence)
     return {name: given[name] for name in sizes}

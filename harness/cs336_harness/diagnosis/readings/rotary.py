@@ -60,6 +60,7 @@ def read_rotary(subject: Subject) -> Reading | None:
         or _frequencies(turned, right, THETA)
         or _other_theta(subject)
         or _positions(subject)
+        or _slow_pairs(subject)
     )
 
 
@@ -234,6 +235,30 @@ def _positions(subject: Subject) -> Reading | None:
                 HERE,
             )
     return None
+
+
+SLOW_THETA, FAR = 500000.0, 4096
+
+
+def _slow_pairs(subject: Subject) -> Reading | None:
+    """Pairs that turn by little per position, each where it must have turned by about a radian, or as far as can be."""
+    must = SLOW_THETA ** -(torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
+    positions = (1 / must).round().clamp(max=FAR - 1).long()
+    turned = rotations(subject, positions, SLOW_THETA, FAR)
+    if turned is None:
+        return None
+    each = angles(turned).diagonal() / positions
+    wrong = ((each / must - 1).abs() > ROUNDING).nonzero().flatten().tolist()
+    if not wrong:
+        return None
+    pair, ratio = wrong[0], each[wrong] / must[wrong]
+    text = f"with theta {SLOW_THETA:g}, pair {pair} turns by {radians(float(each[pair]))}, must be"
+    text += f" {number(float(must[pair]))}"
+    if len(wrong) > 1 and not differ(ratio, ratio[:1].expand_as(ratio)):
+        text += f"; the pairs {span(wrong)} all turn by {number(float(ratio[0]))} times the right angle"
+    right = [other for other in range(len(each)) if other not in wrong]
+    text += f"; the faster pairs {span(right)} are right" if right and right[-1] < pair else ""
+    return Reading(text, HERE, table("pair", range(len(each)), must.tolist(), each.tolist()))
 
 
 def numbers_of(taken: Tensor) -> str:
