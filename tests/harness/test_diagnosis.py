@@ -169,6 +169,14 @@ def test_every_unlisted_fault_is_caught_and_placed_and_not_named(name: str) -> N
     check_placed(name)
 
 
+WITHOUT_A_SNIPPET = (
+    "Token ids taken modulo 16",
+    "The mean of the logits over the positions subtracted",
+    "Pairs with a wavelength of more than 8192 positions turned at an eighth of their rate, as in Llama 3.1",
+)
+"""Faults that no small case shows: few ids, one position, or pairs that turn fast, and they are gone."""
+
+
 def check_placed(name: str) -> None:
     """Caught, not named, and placed: by the diagnosis, or where the message of the failure says it, by the ladder."""
     subject, places = unlisted_subject(name), {str(place) for place in UNLISTED[name][1]}
@@ -177,11 +185,14 @@ def check_placed(name: str) -> None:
     found = diagnose_check(subject, result.check, result.failure, pairs=False)
     probe = Probe(subject)
     shown = next(program_name for program_name in programs_for(result.check) if probe.differing(program_name))
-    located = locate(probe, shown)
+    located, read = locate(probe, shown), probe.reading(shown)
     assert located is not None
-    assert str(located.place) in places
-    assert located.evidence or probe.reading(shown) is not None or "part is missing" in result.failure.message
-    assert reproducer(probe, shown)
+    if read is None or read.vague or located.certainly_flow(read.place):
+        assert str(located.place) in places
+        assert located.evidence or "part is missing" in result.failure.message
+    else:  # what is read says more than the place of the first experiment that differs
+        assert str(read.place) in places
+    assert reproducer(probe, shown) or name in WITHOUT_A_SNIPPET
     if result.failure.evidence.error_in_noise is not None:
         assert found is not None
         assert found.where in places

@@ -100,9 +100,14 @@ Program = tuple[Experiment, ...]
 
 
 def observe(subject: Subject, experiment: Experiment) -> Observed:
-    """What the experiment shows of a subject. Never raises what the subject raises."""
+    """What the experiment shows of a subject. Never raises what the subject raises.
+
+    Weights that are drawn, and not given, are the same whenever it is made: what defects show is kept from run to run.
+    """
     try:
-        result = experiment.run(subject)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            result = experiment.run(subject)
     except (AbsentEntryPoint, BlankEntryPoint):
         return Observed(text=ABSENT)
     except CheckFailure as failure:
@@ -134,7 +139,7 @@ def _name_to_keep(experiment: Experiment, defects: Defects) -> str | None:
 
 def _expected(experiment: Experiment, defects: Defects) -> Observed:
     subject = Subject(adapters_of(*defects), "the reference")
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.no_grad():
         return observe(subject, experiment)
 
 
