@@ -25,7 +25,7 @@ def test_every_check_can_be_explained_and_says_what_it_does_and_where_it_belongs
 
 def test_what_it_does_why_and_what_usually_breaks_it() -> None:
     docstring = " ".join(all_checks()["components.rmsnorm"].explanation.split())
-    lines = [line.strip() for line in explanation("rmsnorm")]
+    lines = [line.strip() for line in explanation("components.rmsnorm")]
     assert " ".join(lines[1:4]) == docstring
     assert lines[3].startswith("Usually broken by a forgotten gain")
 
@@ -73,14 +73,15 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> N
 
 def test_a_name_means_to_explain_what_it_means_to_check() -> None:
     lines = explanation("rmsnorm")
-    assert lines[0] == "components.rmsnorm  (required)"
-    bases = {check.id.partition("[")[0] for check in select("rmsnorm")}
-    listed = {line.strip().split()[0].rstrip(":") for line in lines if line.startswith("    ")}
-    assert listed == bases
-    assert any(
-        f"`uv run cs336 check -k rmsnorm` runs it and all others of this name, {len(select('rmsnorm'))} checks:" == line
-        for line in lines
+    assert lines[0] == (
+        f"rmsnorm is a task too: `uv run cs336 check -k rmsnorm` runs {len(select('rmsnorm'))} checks, listed below;"
+        " first the one of that name"
     )
+    assert lines[2] == "components.rmsnorm  (required)"
+    bases = {check.id.partition("[")[0] for check in select("rmsnorm")}
+    rest = lines[lines.index("", 3) :]
+    listed = {line.split()[0].rstrip(":") for line in rest if line.startswith("  components.")}
+    assert listed == bases
 
 
 def test_a_title_is_the_whole_first_sentence() -> None:
@@ -116,4 +117,4 @@ def test_the_commands_show_step_by_step_and_say_how_to_go_on() -> None:
     assert "uv run cs336 hint norm-eps-missing --steps 2" in first.output
     everything = CliRunner().invoke(app_of(), ["hint", "norm-eps-missing", "--steps", "99"])
     assert len(everything.output.splitlines()) == len(hints("norm-eps-missing"))
-    assert CliRunner().invoke(app_of(), ["explain", "rmsnorm"]).output.startswith("components.rmsnorm  (required)")
+    assert CliRunner().invoke(app_of(), ["explain", "rmsnorm"]).output.startswith("rmsnorm is a task too: ")

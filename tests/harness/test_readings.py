@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ from unlisted import UNLISTED
 from unlisted import subject_of as unlisted_subject
 from variations import Variation, VariationAdapters, VariationModel
 
-from cs336_harness.defects import all_defects, subject_of
+from cs336_harness.defects import Place, all_defects, subject_of
 from cs336_harness.diagnosis.readings import READERS, reading_of
 from cs336_harness.diagnosis.readings.gradients import CUTS, _expected
-from cs336_harness.diagnosis.readings.reading import differ, span
-from cs336_harness.reference.oracle_adapters import NORM_EPS
+from cs336_harness.diagnosis.readings.reading import differ, span, table
+from cs336_harness.reference.oracle_adapters import NORM_EPS, OracleAdapters
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
 
@@ -315,3 +316,29 @@ def test_where_a_gradient_is_cut_is_read() -> None:
     assert found is not None
     assert found.text.startswith("the gradient is cut at the stream that attention reads")
     assert reading_of(Subject(VariationAdapters(Variation()), "right"), "gradients") is None
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ("lm_head.weight", "token_embeddings.weight has no effect, lm_head.weight is used in its place"),
+        ("token_embeddings.weight", "lm_head.weight has no effect, token_embeddings.weight is used in its place"),
+    ],
+)
+def test_one_vocabulary_matrix_for_both_is_read_off_an_untied_model(last: str, words: str) -> None:
+    right = OracleAdapters()
+    both = ("token_embeddings.weight", "lm_head.weight")
+
+    def run_transformer_lm(weights: dict[str, Tensor], **others: Any) -> Tensor:
+        return right.run_transformer_lm(weights={**weights, **dict.fromkeys(both, weights[last])}, **others)
+
+    found = reading_of(Subject(SimpleNamespace(run_transformer_lm=run_transformer_lm), "tied"), "run_transformer_lm")
+    assert found is not None
+    assert found.text.startswith(words)
+    assert found.place is Place.TYING
+
+
+def test_a_table_fits_a_terminal() -> None:
+    lines = table("key", range(40), [0.123] * 40, [-1.234] * 40)
+    assert max(map(len, lines)) <= 80 - 8
+    assert all(line.endswith("…") for line in lines)

@@ -243,7 +243,7 @@ def _doubt(probe: Probe, name: str, found: Match) -> str | None:
     if read is not None and not read.vague and (right is None or right.place is not read.place):
         return read.text
     spared = _spared(probe, name, found)
-    return f"{spared[0]} alone is right, so the mistake is made only around it" if spared else None
+    return f"{spared[0]} alone is right: look at the line that calls it, or a second version of it" if spared else None
 
 
 def _by_repeating_alone(probe: Probe, name: str) -> bool:

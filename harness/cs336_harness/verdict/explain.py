@@ -69,7 +69,7 @@ def topic(name: str) -> Topic:
 def explanation(name: str) -> list[str]:
     """Lines that explain a check, a known mistake, or list the checks of a task, group or entry point.
 
-    Where a name is that of a check and of its task, what ``-k`` selects by it is listed too.
+    Where a name is that of a check and of its task, it says so, and what ``-k`` selects by it is listed too.
     """
     found = topic(name)
     if found.defect is not None:
@@ -78,11 +78,11 @@ def explanation(name: str) -> list[str]:
         return list(_list_checks(found.checks))
     ((base, cases),) = found.bases.items()
     lines = list(_explain_check(base, cases))
-    if name in TASKS:
-        selected = select(name)
-        lines += ["", f"`uv run cs336 check -k {name}` runs it and all others of this name, {len(selected)} checks:"]
-        lines += [f"  {line}" for line in _list_checks(selected)]
-    return lines
+    if name not in TASKS:
+        return lines
+    selected = select(name)
+    run = f"{name} is a task too: `uv run cs336 check -k {name}` runs {len(selected)} checks"
+    return [f"{run}, listed below; first the one of that name", "", *lines, "", *_list_checks(selected)]
 
 
 def catalogue() -> list[str]:

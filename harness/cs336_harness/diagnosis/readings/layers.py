@@ -296,7 +296,7 @@ def read_ends(subject: Subject, name: str) -> Reading | None:
     moved = _places(subject, name)
     if moved is not None or read is None or right is None or not differ(read, right):
         return moved
-    found = _logits(read, right) or _end(read) or _head(logits, subject)
+    found = _one_matrix(logits, subject) or _logits(read, right) or _end(read) or _head(logits, subject)
     found = found or _final_norm(subject, name) or _embedding(subject, name)
     return found or UNREADABLE
 
@@ -442,6 +442,20 @@ def _end(read: Tensor) -> Reading | None:
         if not differ(read, (stream @ head.T).expand_as(read)):
             text = f"where x is what the last layer leaves, the head reads {form}, must read ln_final(x)"
             return Reading(text, Place.FINAL_NORM)
+    return None
+
+
+def _one_matrix(logits: Callable[..., Tensor | None], subject: Subject) -> Reading | None:
+    """Whether an untied model uses one vocabulary matrix for both: the one that was loaded last."""
+    read, weights = logits(subject), make_weights(SHAPE, 23)
+    table, head = weights["token_embeddings.weight"], weights["lm_head.weight"]
+    for lost, used, right in (
+        ("token_embeddings.weight", "lm_head.weight", logits(reference(), token_embeddings=head)),
+        ("lm_head.weight", "token_embeddings.weight", logits(reference(), lm_head=50 * table)),
+    ):
+        if read is not None and right is not None and not differ(read, right):
+            text = f"{lost} has no effect, {used} is used in its place: embedding and head are one Parameter"
+            return Reading(f"{text}, must be two where the model is not tied", Place.TYING)
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -104,12 +105,19 @@ def span(places: Sequence[int]) -> str:
     return ", ".join(words)
 
 
+WIDEST = 60
+"""Characters of a table's columns, in a terminal of 80."""
+
+
 def table(head: str, names: Sequence[Any], right: Sequence[float], read: Sequence[float]) -> tuple[str, ...]:
-    """Three lines: what the columns are, what must be, what was read."""
+    """Three lines: what the columns are, what must be, what was read; as many columns as a terminal has room for."""
     columns = [
         (str(name), number(float(must)), number(float(got))) for name, must, got in zip(names, right, read, strict=True)
     ]
     widths = [max(map(len, column)) + 2 for column in columns]
+    if sum(widths) > WIDEST:
+        room = sum(taken <= WIDEST - 3 for taken in itertools.accumulate(widths))
+        columns, widths = [*columns[:room], ("…",) * 3], [*widths[:room], 3]
     heads = (head, "must be", "read")
     first = max(map(len, heads))
     return tuple(
