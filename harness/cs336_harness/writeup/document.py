@@ -275,7 +275,8 @@ def _sentence_ends(text: str) -> Iterator[int]:
     """Where sentences end. The end of a line ends one too, unless the line is so long that it was only wrapped."""
     for match in _SENTENCE_END.finditer(text):
         line_start = text.rfind("\n", 0, match.start()) + 1
-        if match.group(0) != "\n" or match.start() - line_start < _SHORTEST_WRAPPED_LINE:
+        ended = match.group(0) != "\n" or text[match.start() - 1] in ".!?;"
+        if ended or match.start() - line_start < _SHORTEST_WRAPPED_LINE:
             yield match.start()
 
 

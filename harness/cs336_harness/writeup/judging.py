@@ -26,6 +26,7 @@ from cs336_harness.cost.ledger import (
     MODEL,
     NORMS,
     PARAMETERS,
+    POSITION_PAIRS,
     RATIO,
     SHARE,
     components_of,
@@ -48,6 +49,7 @@ _MOST_NUMBERS = 1000
 _FAR = 20
 """How many times as large or small as the total a number may be that is taken for it without being called so."""
 _AMOUNTS = (PARAMETERS, FLOPS, BYTES)
+_SCORES, _VALUES = frozenset(("scores",)), frozenset(("values",))
 
 
 def read_claims(document: Document) -> list[Claim]:
@@ -346,11 +348,16 @@ def _its_column(findings: list[Finding], books: Books) -> _Settled:
 def _the_whole(findings: list[Finding], books: Books) -> _Settled:
     """A "total" that is a true part of the whole is a subtotal where the whole is stated as well, and wrong if not."""
     stated = [finding.quantity for finding in findings if finding.verdict == RIGHT]
+    values_apart = any(finding.components == _VALUES for finding in findings)
 
     def settled(finding: Finding) -> Finding:
         role, claim = finding.quantity, finding.claim
         if role is None or claim.dimension == RATIO:
             return finding
+        if finding.verdict == WRONG and finding.components == _SCORES and not values_apart:
+            # "attention scores" is both products to whoever has no line for the second
+            both = quantity(measure(role.dimension, POSITION_PAIRS, role.measure.scope), role.case)
+            return Finding(claim, RIGHT, both) if claim.number.matches(both.value) else finding
         if finding.verdict == WRONG and role.is_of_all and role in stated:
             parts = [part for part in books.equal_to(claim.number) if part.case == role.case]
             return dataclasses.replace(finding, verdict=RIGHT, quantity=parts[0]) if parts else finding

@@ -181,6 +181,11 @@ _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _BLOCKS = ("p", "div", "section", "article", "blockquote")
 
 
+def _words(text: str) -> str:
+    """Collected text in one line; a thin or narrow space in it groups digits and stays."""
+    return re.sub(r"[ \t\r\n\f]+", " ", text).strip()
+
+
 class _HtmlReader(HTMLParser):
     """Collects paragraphs, headings, list items, code and tables."""
 
@@ -229,7 +234,7 @@ class _HtmlReader(HTMLParser):
         if tag in _SILENT:
             self.silent = max(0, self.silent - 1)
         elif tag in ("td", "th") and self.in_table and self.rows:
-            cell = " ".join(self.text.split())
+            cell = _words(self.text)
             if self.rows_spanned > 1:
                 self.spans[len(self.rows[-1][0])] = (self.rows_spanned - 1, cell)
             self.rows[-1][0].append(cell)
@@ -267,7 +272,7 @@ class _HtmlReader(HTMLParser):
 
     def end_words(self, *, keep_lead: bool = False) -> None:
         """Writes down the words that were collected."""
-        words = " ".join(self.text.split())
+        words = _words(self.text)
         line = (self.lead + words, f"line {self.start}")
         if words and self.lead and not self.lead.startswith("#"):
             self.lines.append(line)

@@ -32,6 +32,11 @@ _SIZE_BEHIND = re.compile(
     r"(\s*(?:\(|\b(?:for|in|on)\s)\s*(?:the\s)?(?:gpt-?2[\s-]?)?(?:small|medium|large|xl|[小中大]型?)\b)", re.I
 )
 """A model that is named behind its number: 39.8 % (small), 50.1 % for medium."""
+_SIZES = ("small", "medium", "large", "xl")
+_RANGE = re.compile(
+    r"\b(?:small|medium|large|xl)\b\W*(?:to|through|→|->|到|至)\W*(?:the )?(?:gpt-?2[\s-]?)?"
+    r"(?:small|medium|large|xl)\b[^:]*$"
+)
 _RUNS_ON = re.compile(r"→|⇒|[-=]>")
 _KEY_AND_VALUE = re.compile(r"[\"'`\s]*[:=：][\"'`\s≈~]*")
 _LONGEST_FORMULA = 240
@@ -133,8 +138,12 @@ def _of_clause(passage: Passage, number: Written, start: int) -> tuple[frozenset
     if by_size and (behind := _SIZE_BEHIND.match(text, number.end)):
         models = models_named(behind.group(1), by_size=True)
     elif by_size and len(models) > 1:
-        sizes = re.findall(r"\b(small|medium|large|xl)\b", text[: number.start].lower())
-        models = frozenset(sizes[-1:]) or models
+        before = text[: number.start].lower()
+        sizes = re.findall(r"\b(small|medium|large|xl)\b", before)
+        if not _RANGE.search(before):
+            models = frozenset(sizes[-1:]) or models
+        elif len(models) == 2:  # the two ends of a range
+            models = frozenset(_SIZES)
     return models, lengths
 
 
@@ -178,6 +187,10 @@ def _associated(
             return list(last.readings), True, last.start
         if label[0] in (BLOCK, EVERYTHING):
             return list(last.readings), len(own) == 1 and adjacent, last.start
+        after_another = any(other.end <= last.start for other in numbers)  # "Projections: 1.007, FFN 2.023"
+        adjacent = adjacent and not last.readings[0] >= BLOCK  # "each per layer, so 42 GFLOPs"
+        if after_another and adjacent and says("clause_of_number", text[: last.start + 1]):
+            return list(last.readings), True, last.start
         return [*label, *last.readings], all(mention.readings[0] <= label[0] for mention in own), 0
     same = [other for other in numbers if other.dimension == number.dimension]
     run, counted, plain = _run_of(number, same, mentions, text)

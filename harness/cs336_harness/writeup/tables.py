@@ -71,14 +71,18 @@ def claims_of_table(table: TableBlock) -> Iterator[Claim]:
             of_column = column.readings[:1] == [EVERYTHING]
             by_row = readings and (readings[0] != EVERYTHING or not column.readings or of_column)
             what = readings if by_row else column.readings or ([EVERYTHING] if models_named(row.cells[0].text) else [])
+            if readings and not by_row and column.readings[:1] == [BLOCK]:
+                what = [*readings, BLOCK]  # a column of "all layers" may hold what stands outside of them as well
             # "total" over a column of components is their sum over the blocks, and no component of its own.
             scopes = of_row | (scopes_of(column.text) or ({MODEL} if readings and of_column else set()))
             scopes = scopes or scopes_of(stated_before) or scopes_of(table.heading)
             scopes = scopes if len(scopes) == 1 else {LAYER, MODEL}
-            if row_unit and row_unit.scale != 1 and row_unit.dimension in _AMOUNTS:
+            if row_unit and row_unit.scale != 1 and row_unit.dimension in (*_AMOUNTS, SHARE):
                 column = dataclasses.replace(column, dimension=row_unit.dimension, unit=row_unit)
             context = f"{label} {column.text}"
             aside = another_question or is_aside(context)
+            if column.dimension == SHARE:  # of what the other columns count
+                context = " ".join((label, *(other.text for other in columns)))
             for number in find_numbers(cell.text):
                 counted = _table_number(number, column, default, labelled=bool(readings or column.readings))
                 if counted is None:
