@@ -205,6 +205,15 @@ def test_a_mistake_of_the_dictionary_is_told_by_the_diagnosis_alone(term: str, c
     assert "This is" not in message
 
 
+def test_counts_that_wrap_are_told_as_such():
+    def wrapped(**arguments: Any) -> dict[str, int]:
+        return {term: count % 2**32 for term, count in right_flops(**arguments).items()}
+
+    message, named = diagnosed("accounting.forward_flops[gpt2_xl]", costing(wrapped))
+    assert "That is 234 times 2^32 too few: a product of 32-bit integers wraps" in message
+    assert named == []
+
+
 def test_a_batch_that_is_ignored_breaks_the_batch_law():
     once = right_flops(2, 10, **size_arguments(SHAPES["gqa"]))
     assert "7 times the batch" in (laws.batch_fault(once, 7, once) or "")

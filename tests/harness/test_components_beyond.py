@@ -43,6 +43,11 @@ def softmax_without_maximum(x: Tensor, dim: int) -> Tensor:
     return x.exp() / x.exp().sum(dim, keepdim=True)
 
 
+def softmax_of_mean(x: Tensor, dim: int) -> Tensor:
+    powers = (x - x.mean(dim, keepdim=True)).exp()
+    return powers / powers.sum(dim, keepdim=True)
+
+
 def softmax_of_global_maximum(x: Tensor, dim: int) -> Tensor:
     return softmax_without_maximum(x - x.max(), dim)
 
@@ -186,6 +191,7 @@ VIOLATORS: list[tuple[str, Any, str]] = [
     ("rmsnorm_leading_axes[three]", broken(run_rmsnorm=norm_over_axis_two), r"normalises over axis 2 .*dim=-1"),
     ("softmax_dim", broken(run_softmax=lambda x, dim: x.softmax(-1)), "ignores dim: .*those of dim 2"),
     ("softmax_large", broken(run_softmax=softmax_without_maximum), "near 1e4.*NaN.*subtracts the maximum"),
+    ("softmax_far_apart", broken(run_softmax=softmax_of_mean), "1e4 above the others.*NaN.*no exponent is above zero"),
     ("softmax_global_maximum", broken(run_softmax=softmax_of_global_maximum), "NaN.*each line's own maximum"),
     ("silu_extremes", broken(run_silu=silu_by_quotient), "NaN.*sigmoid"),
     ("swiglu_gate", broken(run_swiglu=gate_capped), "gates near ±100.*W1 x is the gate"),

@@ -42,6 +42,14 @@ READ = {
         "positions",
         "with theta 500000, pair 3 turns by 6.65e-06 rad per position, must be 5.32e-05; the faster pairs 0 to 2",
     ),
+    "The mask of the first row used for every row": (
+        "mask",
+        "row 1 of a batch is masked by row 0's mask, must be by its own",
+    ),
+    "The first layer's attention reads the stream as it is": (
+        "residual",
+        "in layer 0 alone, attention reads x, must read ln1(x); layer 1 is right",
+    ),
     "Hidden scores filled with the smallest score of all rows and heads": (
         "mask",
         ", the smallest score of all, must be minus infinity",

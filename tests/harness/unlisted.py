@@ -703,6 +703,35 @@ class SlowPairsSlower(Variation):
 
 
 @unlisted(Place.MASK)
+class FirstMaskForAll(Variation):
+    """The mask of the first row used for every row."""
+
+    def attend(self, Q: Tensor, K: Tensor, V: Tensor, allowed: Tensor | None) -> Tensor:
+        if allowed is not None and allowed.ndim > 2:
+            allowed = allowed[:1].expand_as(allowed)
+        return super().attend(Q, K, V, allowed)
+
+
+@unlisted(Place.RESIDUAL, Place.FIRST_NORM)
+class FirstLayerReadsTheStream(Variation):
+    """The first layer's attention reads the stream as it is."""
+
+    def transformer_lm(self, shape: DecoderShape, weights: Mapping[str, Tensor], token_ids: Tensor) -> Tensor:
+        x, heads = self.embedding(weights["token_embeddings.weight"], token_ids), (shape.num_heads, shape.num_kv_heads)
+        for layer in range(shape.num_layers):
+            own = {name: weights[f"layers.{layer}.{name}"] for name in shape.layer_weight_shapes()}
+            if layer > 0:
+                x = self.block(x, own, heads, shape.rope_theta)
+                continue
+            w_q, w_k, w_v, w_o = (own[f"attn.{name}_proj.weight"] for name in ("q", "k", "v", "output"))
+            x = x + self.self_attention(x, (w_q, w_k, w_v, w_o), heads, torch.arange(x.shape[-2]), shape.rope_theta)
+            normed = self.rmsnorm(x, own["ln2.weight"], NORM_EPS)
+            x = x + self.swiglu(normed, *(own[f"ffn.w{i}.weight"] for i in (1, 2, 3)))
+        x = self.final_norm(x, weights["ln_final.weight"])
+        return self.linear(x, weights["token_embeddings.weight" if shape.tie_embeddings else "lm_head.weight"])
+
+
+@unlisted(Place.MASK)
 class FilledWithTheSmallest(Variation):
     """Hidden scores filled with the smallest score of all rows and heads."""
 

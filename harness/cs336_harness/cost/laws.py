@@ -90,6 +90,17 @@ def _by_the_batch(ratio: Fraction, batch_size: int) -> str:
     return ""
 
 
+def _wrapped(too_much: list[int]) -> str:
+    """Counts that are off by whole multiples of 2^32, as a product of 32-bit integers is."""
+    if any(difference % 2**32 for difference in too_much):
+        return ""
+    too = "few" if too_much[0] < 0 else "many"
+    return (
+        f". That is {abs(too_much[0]) // 2**32} times 2^32 too {too}: a product of 32-bit integers wraps, as in"
+        " NumPy's or PyTorch's int32; an int of Python does not"
+    )
+
+
 def _times(ratio: Fraction, sizes: Mapping[str, int]) -> str:
     """What a term is a multiple of, in letters where one or two of the sizes say it."""
     if ratio <= 0:
@@ -141,7 +152,8 @@ def forward_flops_fault(shape: DecoderShape, batch_size: int, sequence_length: i
         f"{sequence_length}, {_sizes(shape)}; its multiplies take {grouped(true[term])}, of "
         f"{grouped(count_flops(multiplies))} in all"
         + (
-            _by_the_batch(Fraction(given[term], true[term]), batch_size)
+            _wrapped([given[term] - true[term] for term in wrong])
+            or _by_the_batch(Fraction(given[term], true[term]), batch_size)
             or _named("the FLOP count", measure, given[term], given, ledger)
             or _times(Fraction(given[term], true[term]), _letters(shape) | {"B": batch_size, "T": sequence_length})
         )

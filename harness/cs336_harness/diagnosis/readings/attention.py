@@ -5,6 +5,7 @@ Shapes: Q queries, K keys, d channels of queries and keys; attention weights and
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -69,6 +70,23 @@ def read_attention(subject: Subject) -> Reading | None:
         found = None if read is None else mask_reading(read, mask, _scores())
         if found is not None:
             return found
+    return _mask_of_rows(subject, causal, scattered)
+
+
+def _mask_of_rows(subject: Subject, *masks: Tensor) -> Reading | None:
+    """Which row's mask each row of a batch is given: every row has the same queries and keys, and a mask of its own."""
+    given = torch.stack(masks)
+    rows = len(given)
+    q, k = (tensor.expand(rows, *tensor.shape).contiguous() for tensor in _queries_and_keys())
+    values = torch.eye(KEYS).expand(rows, KEYS, KEYS).contiguous()
+    read = ask(subject, "run_scaled_dot_product_attention", (rows, QUERIES, KEYS), Q=q, K=k, V=values, mask=given)
+    if read is None:
+        return None
+    seen = read.abs() > SEEN
+    for row, other in itertools.permutations(range(rows), 2):
+        if not torch.equal(seen[row], given[row]) and torch.equal(seen[row], given[other]):
+            text = f"row {row} of a batch is masked by row {other}'s mask, must be by its own"
+            return Reading(f"{text}: the mask has a batch axis too", Place.MASK)
     return None
 
 

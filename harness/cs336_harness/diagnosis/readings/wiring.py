@@ -21,7 +21,7 @@ from torch import Tensor
 from cs336_harness.defects import Place, adapters_of
 from cs336_harness.diagnosis.readings.layers import SHAPE, random_layer
 from cs336_harness.diagnosis.readings.reading import Reading, differ
-from cs336_harness.diagnosis.readings.self_attention import block_of, logits_of, model_weights
+from cs336_harness.diagnosis.readings.self_attention import block_of, layer_weights, logits_of, model_weights
 from cs336_harness.reference.oracle_adapters import NORM_EPS
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
@@ -231,7 +231,12 @@ def read_wiring(subject: Subject, name: str) -> Reading | None:
                 " a block's own input or the embedding's output"
             )
             return Reading(text, Place.RESIDUAL)
-    return _wired(read, unit)
+    found = _wired(read, unit)
+    if found is not None:
+        later = _normed_stream(subject, name, behind=1)
+        if later is not None and not differ(later, unit(right.out), EXACT):
+            return dataclasses.replace(found, text=f"in layer 0 alone, {found.text}; layer 1 is right")
+    return found
 
 
 def unit(stream: Tensor) -> Tensor:
@@ -239,10 +244,11 @@ def unit(stream: Tensor) -> Tensor:
     return stream / (stream.square().mean(-1, keepdim=True) + NORM_EPS).sqrt()
 
 
-def _normed_stream(subject: Subject, name: str) -> Tensor | None:
-    """What the final norm makes of the stream behind one layer of a model."""
-    weights = model_weights(SHAPE, [dict(random_layer())], _tokens())
-    logits = logits_of(subject, name, SHAPE, weights, torch.arange(TIME)[None].repeat(2, 1))
+def _normed_stream(subject: Subject, name: str, behind: int = 0) -> Tensor | None:
+    """What the final norm makes of the stream behind one layer, itself ``behind`` so many that add nothing."""
+    shape = SHAPE.replace(num_layers=behind + 1)
+    weights = model_weights(shape, [layer_weights(shape)] * behind + [dict(random_layer())], _tokens())
+    logits = logits_of(subject, name, shape, weights, torch.arange(TIME)[None].repeat(2, 1))
     return None if logits is None else logits[0, :, : SHAPE.d_model]
 
 
