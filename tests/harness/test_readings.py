@@ -326,6 +326,41 @@ def test_where_a_gradient_is_cut_is_read() -> None:
     assert reading_of(Subject(VariationAdapters(Variation()), "right"), "gradients") is None
 
 
+class SiluBackward(torch.autograd.Function):
+    """SiLU whose backward forgets the product rule."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * torch.sigmoid(*ctx.saved_tensors)
+
+
+class OwnBackward(Variation):
+    def silu(self, x: Tensor) -> Tensor:
+        return SiluBackward.apply(x)
+
+
+class DenominatorDetached(Variation):
+    def softmax(self, x: Tensor, dim: int) -> Tensor:
+        powers = torch.exp(x - x.amax(dim, keepdim=True).detach())
+        return powers / powers.sum(dim, keepdim=True).detach()
+
+
+@pytest.mark.parametrize(
+    ("variation", "at"),
+    [(OwnBackward(), "the sigmoid in SiLU"), (DenominatorDetached(), "the denominator of attention")],
+)
+def test_a_backward_of_ones_own_is_told_beside_detach(variation: Variation, at: str) -> None:
+    found = reading_of(Subject(VariationAdapters(variation), "cut"), "gradients")
+    assert found is not None
+    assert found.text.startswith(f"the gradient is cut at {at}")
+    assert "a backward of your own (torch.autograd.Function)" in found.text
+
+
 @pytest.mark.parametrize(
     ("last", "words"),
     [

@@ -184,6 +184,19 @@ class Sigmoid(Parts):
         return x * torch.sigmoid(x).detach()
 
 
+@cut("the denominator of attention's softmax (the sum of the exponentials)", Place.ATTENTION)
+class SoftmaxDenominator(Parts):
+    def weigh(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        weights = super().weigh(scores, allowed)
+        # exp(s - m) / Z, with the maximum m and Z held constant, has the weights' values and d/ds = the weight itself.
+        finite = scores.masked_fill(~allowed, 0)
+        return weights.detach() * torch.exp(finite - finite.detach())
+
+
+ONE_FUNCTION = (NormDivisor, Sigmoid, SoftmaxDenominator)
+"""Cuts inside one function: its own backward, written without this term, gives the same gradients."""
+
+
 def _gradients_of(oracle: type[OracleDefect]) -> dict[str, Tensor]:
     """By canonical name; zero for a weight that no gradient reaches."""
     weights = {name: weight.to(torch.float64).requires_grad_() for name, weight in _weights().items()}
@@ -229,6 +242,8 @@ def read_gradients(subject: Subject) -> Reading | None:
     for what, oracle in CUTS.items():
         if _same(read, _expected(what)):
             text = f"the gradient is cut at {what}: it is detached there, taken with .data, or made under no_grad"
+            if oracle in ONE_FUNCTION:
+                text += ", or a backward of your own (torch.autograd.Function) leaves its term out"
             return Reading(f"{text}; the values are right", oracle.place)
     return None
 
