@@ -373,6 +373,8 @@ def test_ctrl_c_ends_a_run_at_once_and_leaves_nothing_behind(tmp_path: Path) -> 
         text=True,
         env={**os.environ, "TMPDIR": str(scratch)},
         start_new_session=True,
+        # where the tests run in the background of a shell, it has them ignore Ctrl-C, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as run:
         until = time.monotonic() + 120
         while (
