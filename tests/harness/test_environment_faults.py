@@ -74,6 +74,15 @@ def test_a_python_that_the_repository_asks_for(repository: Write) -> None:
     assert "uv run --python 3.99 cs336 check" in message
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python has the name")
+def test_the_python_that_brought_a_name_and_the_one_that_is_asked_for(repository: Write) -> None:
+    project = "[project]\nname = 'mine'\nrequires-python = '>=3.99'\n"
+    line = "from collections.abc import Buffer\n"
+    message = refused(repository({"pyproject.toml": project, "tests/adapters.py": line + SILU}))
+    assert "collections.abc.Buffer needs Python 3.12, and the repository asks for 3.99 or later" in message
+    assert "uv run --python 3.99 cs336 check" in message
+
+
 def test_a_slip_is_no_matter_of_python(repository: Write) -> None:
     assert "--python" not in refused(repository({"tests/adapters.py": f"from os import nothing\n{SILU}"}))
 
@@ -146,6 +155,17 @@ def test_a_library_that_is_missing_when_called(repository: Write) -> None:
     assert judged["components.softmax"].outcome == "passed"
 
 
+@pytest.mark.parametrize("folder", ["no_such_library", "settings/no_such_library"])
+def test_a_folder_without_python_is_no_module(folder: str, repository: Write) -> None:
+    """A folder of settings or data that has a library's name is not what an import of that library means."""
+    files = {f"{folder}/large.json": "{}"}
+    inside = f"def run_silu(in_features):\n    from no_such_library import Settings\n{SOFTMAX}"
+    told = only_failure(results(repository({**files, "adapters.py": inside}))).message
+    assert told.startswith("adapters.py:2 imports no_such_library, which is not installed here; run it with `uv run")
+    message = refused(repository({"adapters.py": f"from no_such_library import Settings\n{SILU}"}))
+    assert "adapters.py:1 imports no_such_library, which is not installed here; run it with `uv run" in message
+
+
 # A device that is not here
 
 
@@ -211,6 +231,21 @@ def test_the_file_that_an_import_nearly_names(line: str, reason: str, repository
     judged = results(root)
     assert only_failure(judged).message.startswith(f"tests/adapters.py:2 {reason}")
     assert judged["components.softmax"].outcome == "passed"
+
+
+@pytest.mark.parametrize("backend", ["scikit_build_core.build", "maturin", "mesonpy"])
+def test_a_module_that_the_build_of_the_repository_makes(backend: str, repository: Write) -> None:
+    files = {
+        "pyproject.toml": f"[project]\nname = 'mine'\n[build-system]\nrequires = []\nbuild-backend = '{backend}'\n",
+        "layers/__init__.py": "from . import fast\n",
+        "adapters.py": f"import layers\n{SILU}",
+    }
+    message = refused(repository(files))
+    assert "layers/__init__.py:1 imports layers.fast, and no file of it is there" in message
+    assert "that is the environment" in message
+    assert "circular" not in message
+    repository({"pyproject.toml": "[project]\nname = 'mine'\n"})
+    assert "the environment" not in refused(repository({}))
 
 
 # Another contract

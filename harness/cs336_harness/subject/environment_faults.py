@@ -9,13 +9,12 @@ import contextlib
 import importlib.metadata
 import re
 import sys
-import tomllib
 import traceback
 from pathlib import Path
 from types import ModuleType
 
 from cs336_harness.subject.locating import NOT_SEARCHED, SEARCH_DEPTH, children_of, folders_of, text_of_file
-from cs336_harness.subject.own_modules import file_read_by_an_import, missing_own_module
+from cs336_harness.subject.own_modules import file_read_by_an_import, is_module, missing_own_module, settings_of
 
 OWN_PACKAGE = "cs336_basics"
 """What CS336 calls the learner's package, and this repository its own."""
@@ -92,8 +91,9 @@ def _older_python(error: BaseException, root: Path, subject: str) -> str | None:
     needed = _needed_python(error)
     if needed is not None and _newer(needed[1], running):
         what, version = needed
-        version = asked if asked is not None and _newer(asked, version) else version
         why = f"{what} needs Python {version}"
+        if asked is not None and _newer(asked, version):
+            version, why = asked, f"{why}, and the repository asks for {asked} or later (requires-python)"
     elif asked is not None and _newer(asked, running) and _may_be_of_another_python(error):
         version, said = asked, " ".join(str(error).split())
         why = f"the repository asks for Python {asked} or later (requires-python), and here it ends in: {said}"
@@ -149,12 +149,9 @@ def _newer(version: str, than: str) -> bool:
 
 
 def project_of(root: Path) -> dict[str, object]:
-    """The table ``project`` of a subject's ``pyproject.toml``, which lies above a folder ``src``; empty without one."""
-    settings = (root.parent if root.name == "src" else root) / "pyproject.toml"
-    with contextlib.suppress(OSError, ValueError):  # no such file, not to be read, no text, no TOML
-        project = tomllib.loads(text_of_file(settings)).get("project")
-        return project if isinstance(project, dict) else {}
-    return {}
+    """The table ``project`` of a subject's ``pyproject.toml``; empty without one."""
+    project = settings_of(root).get("project")
+    return project if isinstance(project, dict) else {}
 
 
 # Libraries
@@ -202,7 +199,9 @@ def _locked(library: str, root: Path) -> str | None:
 
 
 def _missing_library(error: BaseException, root: Path, subject: str) -> str | None:
-    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    # A folder of data with the library's name makes the import of it succeed, and that of its names fail.
+    missing = isinstance(error, ModuleNotFoundError) or (isinstance(error, ImportError) and error.path is None)
+    name = (getattr(error, "name", None) or "").partition(".")[0] if missing else ""
     if not name or is_own_name(name, root) or name in sys.stdlib_module_names:
         return None
     return missing_library(name, subject)
@@ -228,7 +227,10 @@ def is_own_name(name: str, root: Path) -> bool:
 
 def _names_of(root: Path) -> set[str]:
     project = str(project_of(root).get("name", "")).replace("-", "_")
-    return {project, *(child.stem for base in (root, root / "src") for child in children_of(base))} - {""}
+    return {
+        project,
+        *(child.stem for base in (root, root / "src") for child in children_of(base) if is_module(child)),
+    } - {""}
 
 
 def folder_of(name: str, root: Path, depth: int = SEARCH_DEPTH) -> Path | None:
@@ -238,7 +240,7 @@ def folder_of(name: str, root: Path, depth: int = SEARCH_DEPTH) -> Path | None:
     for child in folders_of(root):
         if child.name in NOT_SEARCHED or child.is_symlink():
             continue
-        if child.name == name:
+        if child.name == name and is_module(child):
             return Path(child.name)
         if (child / f"{name}.py").is_file():
             return Path(child.name, f"{name}.py")

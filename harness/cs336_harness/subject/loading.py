@@ -42,7 +42,7 @@ from cs336_harness.subject.locating import (
     root_of,
     text_of_file,
 )
-from cs336_harness.subject.own_modules import missing_own_module
+from cs336_harness.subject.own_modules import is_module, missing_own_module
 from cs336_harness.subject.time_limit import Clock, TimeUp, did_not_end
 
 YEAR_2024 = ("run_gelu", "run_positionwise_feedforward")
@@ -304,7 +304,7 @@ def _missing_module(error: ModuleNotFoundError, file: Path, root: Path) -> str:
     meant = missing_own_module(error, root)
     if meant is not None:
         return f"{importer} {meant}"
-    own = {child.stem for child in children_of(root)}
+    own = {child.stem for child in children_of(root) if is_module(child)}
     if name in own or not name or name in sys.stdlib_module_names:
         return f"{importer}: {error.msg}; the import does not match the files under {_display(root)}"
     if is_own_name(name, root):

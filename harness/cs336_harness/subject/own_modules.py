@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tomllib
 import traceback
 from pathlib import Path
 
-from cs336_harness.subject.locating import children_of
+from cs336_harness.subject.locating import SEARCH_DEPTH, children_of, text_of_file
 
 TO_COMPILE = {".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".rs"}
 """What stands in a repository for a module that an installation compiles."""
+
+COMPILING_BACKENDS = ("scikit_build_core", "maturin", "mesonpy")
+"""Build backends whose purpose is to compile modules; the sources may lie anywhere."""
+
+
+def settings_of(root: Path) -> dict[str, object]:
+    """What a subject's ``pyproject.toml`` says, which lies above a folder ``src``; empty without one."""
+    file = (root.parent if root.name == "src" else root) / "pyproject.toml"
+    with contextlib.suppress(OSError, ValueError):  # no such file, not to be read, no text, no TOML
+        return tomllib.loads(text_of_file(file))
+    return {}
+
+
+def is_module(path: Path, depth: int = SEARCH_DEPTH) -> bool:
+    """Whether an import can mean a file or folder: a folder of data or settings with no Python in it is none."""
+    if path.suffix in {".py", ".so", *TO_COMPILE}:
+        return True
+    return depth > 0 and any(is_module(child, depth - 1) for child in children_of(path))
 
 
 def missing_own_module(error: BaseException | None, root: Path) -> str | None:
@@ -21,7 +41,24 @@ def missing_own_module(error: BaseException | None, root: Path) -> str | None:
         meant = _meant(base, wanted.split("."))
         if meant is not None:
             return f"imports {wanted}, and {_reason(meant, wanted, root)}"
-    return None
+    return _built(wanted, root)
+
+
+def _built(wanted: str, root: Path) -> str | None:
+    """What to do about a module of which the repository has no file, where its installation compiles some."""
+    build = settings_of(root).get("build-system")
+    backend = str(build.get("build-backend", "")) if isinstance(build, dict) else ""
+    package, _, name = wanted.rpartition(".")
+    folders = [base.joinpath(*package.split(".")) for base in (root, root / "src")]
+    if not package or not backend.startswith(COMPILING_BACKENDS) or not any(map(is_module, folders)):
+        return None
+    if any(child.stem == name for folder in folders for child in children_of(folder)):
+        return None
+    return (
+        f"imports {wanted}, and no file of it is there; this repository compiles modules ({backend}), and if it is one"
+        " of them, that is the environment, no fault of the decoder: build it as its repository says, often with"
+        " `uv sync` or `pip install -e .`"
+    )
 
 
 def raised_by_an_import(error: BaseException | None, root: Path | None) -> bool:
