@@ -104,6 +104,17 @@ def table_of_input_length(in_query_or_key: Tensor, token_positions: Tensor, max_
     )
 
 
+def vectors_picked(in_query_or_key: Tensor, token_positions: Tensor, **rest: Any) -> Tensor:
+    picked = in_query_or_key[..., token_positions, :]
+    return RIGHT.run_rope(in_query_or_key=picked, token_positions=token_positions, **rest)
+
+
+def vectors_picked_and_put_back(in_query_or_key: Tensor, token_positions: Tensor, **rest: Any) -> Tensor:
+    turned = torch.zeros_like(in_query_or_key)
+    turned[..., token_positions, :] = vectors_picked(in_query_or_key, token_positions, **rest)
+    return turned
+
+
 def tables_in_bfloat16(in_query_or_key: Tensor, token_positions: Tensor, theta: float, **_: Any) -> Tensor:
     return Variation().rotate(in_query_or_key, token_positions.to(torch.bfloat16), theta)
 
@@ -200,6 +211,8 @@ VIOLATORS: list[tuple[str, Any, str]] = [
     ("rope_positions", broken(run_rope=rope_with(token_positions=counted)), "ignores token_positions"),
     ("rope_rows", broken(run_rope=rope_with(token_positions=first_row)), "only the first row of token_positions"),
     ("rope_last_position", broken(run_rope=table_of_input_length), "table is too short"),
+    ("rope_last_position", broken(run_rope=vectors_picked), "to pick rows of in_query_or_key: 18 and 19"),
+    ("rope_last_position", broken(run_rope=vectors_picked_and_put_back), "picks rows of cos and sin"),
     ("rope_position_values[jumping]", broken(run_rope=rope_with(token_positions=wrapped_at_17)), "0, 4, 5, 9, 17"),
     ("rope_far_positions[theta_10000]", broken(run_rope=tables_in_bfloat16), "255 to 599.*float32 or better"),
     ("rope_leading_axes", broken(run_rope=wrong_with_axes("run_rope", 4)), "position t of every row and head alike"),

@@ -117,6 +117,34 @@ def test_two_dtypes_in_one_product() -> None:
     assert "becomes int64 (an integer tensor such as one_hot)" in found.reading
 
 
+def test_a_tensor_asked_for_its_truth() -> None:
+    name = "run_multihead_self_attention_with_rope"
+
+    def run(in_features: Tensor, token_positions: Tensor | None = None, **rest: Any) -> Tensor:
+        if not token_positions:
+            token_positions = torch.arange(in_features.shape[-2])
+        return getattr(RIGHT, name)(in_features=in_features, token_positions=token_positions, **rest)
+
+    found = told("components.multihead_self_attention_with_rope", **{name: run})
+    assert found is not None
+    assert "`if x is None`" in found.reading
+
+
+def test_positions_that_get_their_axes_behind_time() -> None:
+    def run_rope(d_k: int, theta: float, max_seq_len: int, in_query_or_key: Tensor, token_positions: Tensor) -> Tensor:
+        while token_positions.ndim < in_query_or_key.ndim - 1:
+            token_positions = token_positions.unsqueeze(1)
+        angles = token_positions[..., None] * theta ** -(torch.arange(0, d_k, 2) / d_k)
+        even, odd = in_query_or_key[..., ::2], in_query_or_key[..., 1::2]
+        turned = even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos()
+        return torch.stack(turned, -1).flatten(-2)
+
+    found = told("components.rope", run_rope=run_rope)
+    assert found is not None
+    assert found.where == "positions"
+    assert "cos and sin have time where in_query_or_key (4, 12, 8) has its batch" in found.reading
+
+
 def test_an_exception_of_another_kind_is_given_no_cause() -> None:
     def run_linear(d_in: int, d_out: int, weights: Tensor, in_features: Tensor) -> Tensor:
         raise RuntimeError("size mismatch, says the learner")

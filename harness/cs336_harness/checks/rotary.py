@@ -17,7 +17,7 @@ from cs336_harness.reference.sample_calls import rope
 from cs336_harness.reference.tolerance import LEAST_SHAKE, TOLERANCE_IN_NOISE
 from cs336_harness.reference.weights import normal
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import CheckFailure, Evidence
+from cs336_harness.subject.failures import CheckFailure, ConclusiveFailure, Evidence
 
 D_K = 8
 LONG = 600
@@ -96,6 +96,14 @@ def rope_rows(subject: Subject) -> None:
         )
 
 
+def _picks_vectors(subject: Subject, arguments: dict[str, Any]) -> bool:
+    """Whether two vectors at 1, 0 come out as at 0, 1, in this order or the other: positions pick the vectors."""
+    plain, swapped = (
+        _attempt(subject, {**arguments, "token_positions": torch.tensor(positions)}) for positions in ([0, 1], [1, 0])
+    )
+    return same_numbers(swapped, plain) or (plain is not None and same_numbers(swapped, plain.flip(-2)))
+
+
 @check("components.rope_last_position", task="rope", needs=["run_rope"])
 def rope_last_position(subject: Subject) -> None:
     """Every position up to max_seq_len - 1 may be asked for, however short the input.
@@ -110,6 +118,13 @@ def rope_last_position(subject: Subject) -> None:
             raise
         if _attempt(subject, {**arguments, "token_positions": torch.tensor([0, 1])}) is None:
             return
+        if _picks_vectors(subject, arguments):
+            raise ConclusiveFailure(
+                "run_rope uses token_positions to pick rows of in_query_or_key: 18 and 19 lie beyond its two vectors,"
+                " and positions 1, 0 give the numbers of 0, 1; a correct rotation picks rows of cos and sin, and turns"
+                f" vector t by the position token_positions[t] ({failure.message})",
+                failure.evidence,
+            ) from failure.__cause__
         raise CheckFailure(
             "run_rope cannot turn two vectors at positions 18 and 19 with max_seq_len 20: its table is too short;"
             f" a correct table has a row for each position from 0 to max_seq_len - 1 ({failure.message})",

@@ -87,6 +87,30 @@ def _lost_axis(text: str, evidence: Evidence) -> Slip | None:
     )
 
 
+def _time_for_batch(text: str, evidence: Evidence) -> Slip | None:
+    """One row of positions whose time meets the batch: an axis was added behind time, where it belongs in front."""
+    found = ADDED.search(text)
+    arguments = evidence.arguments or {}
+    x, positions = arguments.get("in_query_or_key"), arguments.get("token_positions")
+    if found is None or evidence.entry_point != "run_rope" or x is None or positions is None or positions.ndim != 1:
+        return None
+    if x.ndim < 3 or {int(size) for size in found.groups()} != {x.shape[0], x.shape[-2]} or x.shape[0] == x.shape[-2]:
+        return None
+    return Place.POSITIONS, (
+        f"cos and sin have time where in_query_or_key {tuple(x.shape)} has its batch: an axis was added behind time;"
+        f" positions ({len(positions)},) fit as they are, and with more axes these stand in front: unsqueeze(0)"
+    )
+
+
+def _truth(text: str, evidence: Evidence) -> Slip | None:
+    if "Boolean value of Tensor with more than one value is ambiguous" not in text:
+        return None
+    return PLACES.get(evidence.entry_point or "", "the condition"), (
+        "an `if`, `not`, `and` or `or` asks a whole tensor whether it is true; whether an argument was left out is"
+        " `if x is None`, and of the elements .any() or .all() is asked"
+    )
+
+
 DTYPES = re.compile(
     r"expected scalar type (\w+) but found (\w+)"
     r"|same dtype, but got:? (?:m1 |mat1 )?(\w+(?: int)?) (?:!=|and) (\w+(?: int)?)"
@@ -182,4 +206,12 @@ def _some(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"
 
 
-READERS: tuple[Callable[[str, Evidence], Slip | None], ...] = (_product, _einsum, _lost_axis, _dtypes, _loading)
+READERS: tuple[Callable[[str, Evidence], Slip | None], ...] = (
+    _product,
+    _einsum,
+    _lost_axis,
+    _time_for_batch,
+    _truth,
+    _dtypes,
+    _loading,
+)
