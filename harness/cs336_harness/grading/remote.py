@@ -44,6 +44,7 @@ from cs336_harness.subject.failures import (
     WrongShape,
     explained_by,
 )
+from cs336_harness.subject.own_modules import RaisedElsewhere
 from cs336_harness.subject.text import clean
 from cs336_harness.subject.time_limit import TimeUp
 
@@ -66,6 +67,7 @@ KINDS: dict[str, type[Exception]] = {
         IndexError,
         AttributeError,
         ImportError,
+        SyntaxError,
         OSError,
         ArithmeticError,
         RuntimeError,
@@ -297,7 +299,13 @@ class RemoteSubject(Subject):
         if isinstance(cause, dict):
             base = KINDS.get(str(cause.get("kind")), Exception)
             name = clean(str(cause.get("name")), 60)
-            refusal.__cause__ = type(name or "Exception", (base,), {})(clean(str(cause.get("text", ""))))
+            environment = cause.get("environment")
+            told = {
+                "environment": clean(environment) if isinstance(environment, str) else None,
+                "by_an_import": cause.get("by_an_import") is True,
+            }
+            made_there = type(name or "Exception", (RaisedElsewhere, base), told)
+            refusal.__cause__ = made_there(clean(str(cause.get("text", ""))))
         return refusal
 
 

@@ -19,6 +19,7 @@ from cs336_harness.grading import frames
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.built_models import BuiltModel, Inventory, build, weight_sizes
 from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.environment_faults import SUBJECT, environment_fault
 from cs336_harness.subject.failures import (
     AbsentEntryPoint,
     BlankEntryPoint,
@@ -27,6 +28,7 @@ from cs336_harness.subject.failures import (
     WrongShape,
 )
 from cs336_harness.subject.loading import load, provenance
+from cs336_harness.subject.own_modules import raised_by_an_import
 from cs336_harness.subject.text import text_of
 from cs336_harness.subject.unwritten import UnwrittenIsNaN
 
@@ -67,6 +69,7 @@ BUILTIN = (
     "IndexError",
     "AttributeError",
     "ImportError",
+    "SyntaxError",
     "OSError",
     "ArithmeticError",
     "RuntimeError",
@@ -104,7 +107,7 @@ class Server:
         try:
             answer["result"] = self._portable(operation(**arguments, answer=answer))
         except (CheckFailure, AbsentEntryPoint, BlankEntryPoint, CannotJudgeError) as refusal:
-            answer |= _failure(refusal)
+            answer |= _failure(refusal, self.subject)
         if self.subject is not None:
             answer["hidden_lines"] = self.subject.output.hidden_lines
             visit = self.subject.last_visit
@@ -174,7 +177,7 @@ class Server:
         return self._model_of(number).load_state_of(self._model_of(source), how)
 
 
-def _failure(refusal: Exception) -> dict[str, Any]:
+def _failure(refusal: Exception, subject: Subject | None = None) -> dict[str, Any]:
     """How a call that said no comes across: in words, and as the kind of exception that was behind it."""
     if isinstance(refusal, AbsentEntryPoint | BlankEntryPoint):
         return {"failure": {"kind": type(refusal).__name__, "entry_point": refusal.entry_point}}
@@ -193,7 +196,14 @@ def _failure(refusal: Exception) -> dict[str, Any]:
     if cause is not None:
         kinds = {kind.__name__ for kind in type(cause).__mro__}
         builtin = next((name for name in BUILTIN if name in kinds), "Exception")
-        failure["cause"] = {"name": type(cause).__name__, "kind": builtin, "text": text_of(cause)}
+        root = subject.root if subject is not None else None
+        failure["cause"] = {
+            "name": type(cause).__name__,
+            "kind": builtin,
+            "text": text_of(cause),
+            "environment": environment_fault(cause, root, SUBJECT),
+            "by_an_import": raised_by_an_import(cause, root),
+        }
     return {"failure": failure}
 
 

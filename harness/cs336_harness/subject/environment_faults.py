@@ -14,7 +14,13 @@ from pathlib import Path
 from types import ModuleType
 
 from cs336_harness.subject.locating import NOT_SEARCHED, SEARCH_DEPTH, children_of, folders_of, text_of_file
-from cs336_harness.subject.own_modules import file_read_by_an_import, is_module, missing_own_module, settings_of
+from cs336_harness.subject.own_modules import (
+    RaisedElsewhere,
+    file_read_by_an_import,
+    is_module,
+    missing_own_module,
+    settings_of,
+)
 
 OWN_PACKAGE = "cs336_basics"
 """What CS336 calls the learner's package, and this repository its own."""
@@ -48,6 +54,10 @@ DEVICES = {
 }
 
 
+SUBJECT = "{subject}"
+"""Stands for what one types, where the line is made in another process."""
+
+
 def environment_fault(error: BaseException | None, root: Path | None, subject: str) -> str | None:
     """What in the environment made ``error`` of a subject under ``root``, in one line; None for any other error.
 
@@ -55,6 +65,8 @@ def environment_fault(error: BaseException | None, root: Path | None, subject: s
     """
     if error is None or root is None or isinstance(error, KeyboardInterrupt):
         return None
+    if isinstance(error, RaisedElsewhere):
+        return error.environment and error.environment.replace(SUBJECT, subject)
     place = place_of(error, root)
     for explain in (_older_python, _other_library, _missing_library, _own_module):
         told = explain(error, root, subject)

@@ -61,8 +61,17 @@ def _built(wanted: str, root: Path) -> str | None:
     )
 
 
+class RaisedElsewhere(Exception):
+    """Mixed into an exception that another process raised, and tells what could be read off its traceback there."""
+
+    environment: str | None = None
+    by_an_import: bool = False
+
+
 def raised_by_an_import(error: BaseException | None, root: Path | None) -> bool:
     """Whether the statements of a file under ``root`` that run when it is imported raised it, and no function did."""
+    if isinstance(error, RaisedElsewhere):
+        return error.by_an_import
     if error is None or root is None:
         return False
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(root)]

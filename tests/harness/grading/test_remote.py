@@ -2,8 +2,9 @@
 
 import multiprocessing
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from test_tying import VIOLATORS, assembled
 from cs336_harness.checks import all_checks
 from cs336_harness.defects.defect import all_defects, real_defects, subject_of
 from cs336_harness.subject.calling import Subject
+from cs336_harness.subject.loading import load
 from cs336_harness.verdict.suite import Suite
 
 
@@ -47,6 +49,32 @@ def test_a_model_that_comes_apart_is_told_the_same_through_the_pipe(model: Any) 
     subject = Subject(assembled(model), "subject")
     with piped(subject) as remote:
         assert verdict(remote, "tying") == verdict(subject, "tying")
+
+
+ENVIRONMENT = {
+    "library": ("layers.py", "import no_such_library\n"),
+    "file": ("layers.py", "lines = open('data/valid.txt').readlines()\n"),
+    "python": ("layers.py", "from typing import NoDefault, nothing_of_that_name\n"),
+    "device": ("layers.py", "def silu(x):\n    raise RuntimeError('no NVIDIA driver: cuda')\n"),
+    "own": ("Layers.py", ""),
+}
+
+
+@pytest.mark.parametrize("fault", ENVIRONMENT)
+def test_a_fault_of_the_environment_is_told_the_same_through_the_pipe(
+    fault: str, repository: Callable[[dict[str, str]], Path]
+) -> None:
+    """What tells it is where the exception came from, and an exception leaves its traceback in its own process."""
+    name, text = ENVIRONMENT[fault]
+    calls = "def run_silu(in_features):\n    from mine.layers import silu\n    return silu(in_features)\n"
+    softmax = "def run_softmax(in_features, dim):\n    return in_features.softmax(dim)\n"
+    subject = load(repository({"mine/__init__.py": "", f"mine/{name}": text, "adapters.py": calls + softmax}))
+    beginnings = [f"components.{each}" for each in ("silu", "softmax", "arguments_untouched", "axes_of_size_one")]
+    with piped(subject) as remote:
+        there = verdict(remote, *beginnings)
+    assert there == verdict(subject, *beginnings)
+    (failed,) = (message for outcome, message, *_ in there.values() if outcome == "failed")
+    assert failed.startswith(("mine/layers.py:", "adapters.py:2", "the device cuda is hard-coded at mine/layers.py"))
 
 
 def overwriting(in_features: torch.Tensor, dim: int) -> torch.Tensor:
