@@ -65,6 +65,20 @@ def unwritten(entry_point: str) -> Callable[..., Tensor]:
     return run
 
 
+def unwritten_nan(entry_point: str) -> Callable[..., Tensor]:
+    """The same, where what stood in that memory is NaN, as it may be."""
+
+    def run(*args: Any, **arguments: Any) -> Tensor:
+        right = getattr(RIGHT, entry_point)(*args, **arguments)
+        result = torch.empty_like(right)
+        if not result.view(-1)[-1:].equal(result.new_zeros(1)):
+            result.fill_(torch.nan)
+        result.view(-1)[:-1] = right.reshape(-1)[:-1]
+        return result
+
+    return run
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("breaking", "words"),
@@ -72,8 +86,9 @@ def unwritten(entry_point: str) -> Callable[..., Tensor]:
         (kept_by_shape, "the result of run_{} depends on earlier calls: of two calls"),
         (growing, "the result of run_{} depends on earlier calls: the same call"),
         (unwritten, "run_{} is not repeatable: it returns memory that it never wrote"),
+        (unwritten_nan, "run_{} is not repeatable: it returns memory that it never wrote"),
     ],
-    ids=["kept_by_shape", "growing", "unwritten"],
+    ids=["kept_by_shape", "growing", "unwritten", "unwritten_nan"],
 )
 def test_it_is_told_as_what_it_is_in_one_failure(
     name: str, breaking: Callable[[str], Callable[..., Tensor]], words: str

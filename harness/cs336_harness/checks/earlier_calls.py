@@ -10,6 +10,7 @@ what comes first is right and what comes second is wrong, both times, the order 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from cs336_harness.checks.registry import Param, check
 from cs336_harness.reference import sample_calls
 from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
-from cs336_harness.subject.failures import ConclusiveFailure, Evidence, explained_by
+from cs336_harness.subject.failures import CheckFailure, ConclusiveFailure, Evidence, explained_by
 
 Sample = Callable[[int, int, int], dict[str, Any]]
 """Arguments of one entry point for so many positions, channels of a head, and rows of a table."""
@@ -97,8 +98,13 @@ def earlier_calls(subject: Subject, case: tuple[str, Sample]) -> None:
     entry_point, sample = case
     here, there = (sample(*sizes) for sizes in NEVER_ASKED)
     ask = _Asking(subject, entry_point)
-    with explained_by(ask.own_check):
-        first = ask.required(here)
+    try:
+        with explained_by(ask.own_check):
+            first = ask.required(here)
+    except CheckFailure as failure:
+        if failure.__cause__ is None and _finite_where_unwritten_is_zero(ask, here):
+            raise _unwritten(ask, here) from None
+        raise
     _require_repeatable(ask, here)
     after_itself, again = ask(others(here)), ask(here)
     if again is None:
@@ -173,14 +179,24 @@ def _other(name: str, value: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def _require_repeatable(ask: _Asking, arguments: dict[str, Any]) -> None:
-    with ask.subject.unwritten_is_nan():
+    with ask.subject.unwritten_is(math.nan):
         unwritten = ask(arguments) is None
     if unwritten:
-        raise ConclusiveFailure(
-            f"{ask.entry_point} is not repeatable: it returns memory that it never wrote (torch.empty, empty_like or"
-            " new_empty), whatever was there before; a correct decoder computes every number that it returns",
-            Evidence(entry_point=ask.entry_point, arguments=arguments),
-        )
+        raise _unwritten(ask, arguments)
+
+
+def _finite_where_unwritten_is_zero(ask: _Asking, arguments: dict[str, Any]) -> bool:
+    """Whether NaN and infinities in a result are what happened to stand in memory that nobody wrote."""
+    with ask.subject.unwritten_is(0.0):
+        return ask(arguments) is not None
+
+
+def _unwritten(ask: _Asking, arguments: dict[str, Any]) -> ConclusiveFailure:
+    return ConclusiveFailure(
+        f"{ask.entry_point} is not repeatable: it returns memory that it never wrote (torch.empty, empty_like or"
+        " new_empty), whatever was there before; a correct decoder computes every number that it returns",
+        Evidence(entry_point=ask.entry_point, arguments=arguments),
+    )
 
 
 def _depends(ask: _Asking, arguments: dict[str, Any], what: str) -> ConclusiveFailure:

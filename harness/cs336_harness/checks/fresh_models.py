@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,7 +28,7 @@ def fresh_weights(subject: Subject) -> None:
     Every other check loads weights of its own, so only training would show it. Usually broken by ``torch.empty``
     without an initialisation after it, or by gains made with ``torch.zeros``.
     """
-    with subject.unwritten_is_nan():
+    with subject.unwritten_is(math.nan):
         model = build(subject, hidden_shape())
     for name, weight in model.weights().items():
         if not bool(weight.isfinite().all()):

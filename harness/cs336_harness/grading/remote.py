@@ -145,7 +145,7 @@ class RemoteSubject(Subject):
         self._connect = connect
         self.wire = connect()
         self._released: list[int] = []
-        self._unwritten_is_nan = False
+        self._unwritten: float | None = None
         self._states: dict[str, str] = {}
         self._takes: set[tuple[str, str]] = set()
         self.provenance = ""
@@ -188,13 +188,13 @@ class RemoteSubject(Subject):
         return self._states.get(entry_point, "absent")
 
     @contextlib.contextmanager
-    def unwritten_is_nan(self) -> Generator[None]:
+    def unwritten_is(self, number: float) -> Generator[None]:
         """The other process fills the memory, call by call."""
-        self._unwritten_is_nan = True
+        self._unwritten = number
         try:
             yield
         finally:
-            self._unwritten_is_nan = False
+            self._unwritten = None
 
     def ask(self, entry_point: str, *, copy: bool, grad: bool, arguments: Mapping[str, Any]) -> Any:
         """As in this process; without ``copy``, the arguments become what the call made of them."""
@@ -233,7 +233,7 @@ class RemoteSubject(Subject):
     ) -> Any:
         """The result of one operation, or what the subject's side raised, with ``evidence``."""
         released, self._released = self._released, []
-        filled = {"unwritten_is_nan": True} if self._unwritten_is_nan else {}
+        filled = {} if self._unwritten is None else {"unwritten": self._unwritten}
         try:
             answer = self.wire.ask(ask=ask, seed=_seed(), released=released, **filled, **(request or {}), **more)
         except TimeoutError:

@@ -30,7 +30,7 @@ from cs336_harness.subject.failures import (
 from cs336_harness.subject.loading import load, provenance
 from cs336_harness.subject.own_modules import raised_by_an_import
 from cs336_harness.subject.text import text_of
-from cs336_harness.subject.unwritten import UnwrittenIsNaN
+from cs336_harness.subject.unwritten import UnwrittenIs
 
 MODEL_OPERATIONS = (
     "load",
@@ -92,7 +92,8 @@ class Server:
         while (request := frames.receive(self.connection)) is not None:
             for number in request.pop("released", []):
                 self._models.pop(number, None)
-            filled = UnwrittenIsNaN() if request.pop("unwritten_is_nan", False) else contextlib.nullcontext()
+            unwritten = request.pop("unwritten", None)
+            filled = contextlib.nullcontext() if unwritten is None else UnwrittenIs(unwritten)
             with filled:
                 answer = self._answer(request.pop("ask"), request.pop("seed", 0), request)
             try:

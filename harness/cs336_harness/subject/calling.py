@@ -31,7 +31,7 @@ from cs336_harness.subject.failures import AbsentEntryPoint, BlankEntryPoint, Ch
 from cs336_harness.subject.setting import USUAL, Setting
 from cs336_harness.subject.text import text_of
 from cs336_harness.subject.time_limit import Clock, TimeUp, innermost_elsewhere
-from cs336_harness.subject.unwritten import UnwrittenIsNaN
+from cs336_harness.subject.unwritten import UnwrittenIs
 
 Result = TypeVar("Result")
 
@@ -186,9 +186,9 @@ class Subject:
         parameter = None if signature is None else signature.parameters.get(argument)
         return parameter is not None and parameter.kind is not inspect.Parameter.VAR_KEYWORD
 
-    def unwritten_is_nan(self) -> AbstractContextManager[object]:
-        """Inside, memory that the subject leaves unwritten holds NaN."""
-        return UnwrittenIsNaN()
+    def unwritten_is(self, number: float) -> AbstractContextManager[object]:
+        """Inside, memory that the subject leaves unwritten holds ``number``, often NaN."""
+        return UnwrittenIs(number)
 
     def state(self, entry_point: str) -> str:
         """``absent``, ``blank`` (its whole body raises ``NotImplementedError``) or ``filled``. Calls nothing."""
