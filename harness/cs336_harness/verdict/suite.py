@@ -506,7 +506,11 @@ def _is_failed_import(error: BaseException | None, root: Path | None) -> bool:
         return True
     if error is None or root is None:
         return False
-    return raised_by_an_import(error, root) or (isinstance(error, KeyError) and is_own_name(str(error.args[0]), root))
+    if raised_by_an_import(error, root):
+        return True
+    return isinstance(error, KeyError) and is_own_name(
+        str(error.args[0]).strip("'"), root
+    )  # quoted, where it came through the pipe
 
 
 def blockers(asked: Iterable[Result], known: Mapping[str, Result]) -> list[Result]:

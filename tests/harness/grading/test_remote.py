@@ -57,6 +57,7 @@ ENVIRONMENT = {
     "python": ("layers.py", "from typing import NoDefault, nothing_of_that_name\n"),
     "device": ("layers.py", "def silu(x):\n    raise RuntimeError('no NVIDIA driver: cuda')\n"),
     "own": ("Layers.py", ""),
+    "echo": ("layers.py", "import no_such_library\n"),
 }
 
 
@@ -67,7 +68,8 @@ def test_a_fault_of_the_environment_is_told_the_same_through_the_pipe(
     """What tells it is where the exception came from, and an exception leaves its traceback in its own process."""
     name, text = ENVIRONMENT[fault]
     calls = "def run_silu(in_features):\n    from mine.layers import silu\n    return silu(in_features)\n"
-    softmax = "def run_softmax(in_features, dim):\n    return in_features.softmax(dim)\n"
+    softmax = "    raise KeyError('cs336_basics')\n" if fault == "echo" else "    return in_features.softmax(dim)\n"
+    softmax = f"def run_softmax(in_features, dim):\n{softmax}"
     subject = load(repository({"mine/__init__.py": "", f"mine/{name}": text, "adapters.py": calls + softmax}))
     beginnings = [f"components.{each}" for each in ("silu", "softmax", "arguments_untouched", "axes_of_size_one")]
     with piped(subject) as remote:
