@@ -148,7 +148,7 @@ def test_a_failure_stands_when_its_diagnosis_ends_the_process(tmp_path: Path) ->
     """The fault shows in the calls of the checks; what the diagnosis then calls never comes back."""
     path = tmp_path / "adapters.py"
     path.write_text(
-        "import os\ncalls = []\n\ndef run_silu(in_features):\n    calls.append(1) if len(calls) < 2 else os._exit(0)\n"
+        "import os\ncalls = []\n\ndef run_silu(in_features):\n    calls.append(1) if len(calls) < 3 else os._exit(0)\n"
     )
     with Trial(path, [all_checks()[SILU]], timeout=20) as trial:
         result = trial.result(SILU)

@@ -15,6 +15,7 @@ from cs336_harness.checks.whole_model import Case, reference_gradients, referenc
 from cs336_harness.reference.oracle import LayerWeights, Oracle
 from cs336_harness.reference.oracle_adapters import OracleModel
 from cs336_harness.reference.tolerance import TOLERANCE_IN_NOISE
+from cs336_harness.shapes import DecoderShape
 from cs336_harness.subject.calling import Subject
 from cs336_harness.subject.failures import CheckFailure
 
@@ -40,8 +41,10 @@ class ThetaOfAtLeastAThousand(Vectorised):
 
 
 class ThetaOfAtMostTenThousand(Vectorised):
-    def inverse_frequencies(self, d_head: int, theta: float) -> Tensor:
-        return super().inverse_frequencies(d_head, min(theta, 10000.0))
+    """In the whole model alone: a rotation that is asked for by itself takes the theta that it is given."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__(shape.replace(rope_theta=min(shape.rope_theta, 10000.0)))
 
 
 class HeadSizeRoundedUp(Vectorised):

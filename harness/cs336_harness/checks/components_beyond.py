@@ -192,10 +192,10 @@ def softmax_far_apart(subject: Subject) -> float:
 
     Usually broken by subtracting the mean or the minimum in place of the maximum: exp of the rest still overflows.
     """
-    offsets = torch.zeros(7)
-    offsets[2] = 1e4
+    arguments = softmax(2, 3, 7, seed=55, std=2)
+    arguments["in_features"][..., 2] += 1e4
     teach = "a correct softmax subtracts the maximum along dim, so that no exponent is above zero"
-    return _judge_shifted(subject, offsets, 55, "one entry 1e4 above the others", teach)
+    return judge_call(subject, "run_softmax", what="one entry 1e4 above the others", teach=teach, **arguments)
 
 
 @check("components.silu_extremes", task=FEED_FORWARD, needs=["run_silu"], after=["components.silu"])
